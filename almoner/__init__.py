@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-    from almoner.bundle import Bundle
+    from almoner.bundle import Bundle, Rows
     from almoner.dataset import Dataset
     from almoner.home import Home
     from almoner.request import Decision, Request
-    from almoner.rows import Rows
     from almoner.views import Budget, Price, Report, Review
     from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
     from tasks.inference.catalogue.registry import recommended_model
@@ -53,11 +52,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "almoner.bundle": ("Bundle",),
+    "almoner.bundle": ("Bundle", "Rows"),
     "almoner.dataset": ("Dataset",),
     "almoner.home": ("Home",),
     "almoner.request": ("Decision", "Request"),
-    "almoner.rows": ("Rows",),
     "almoner.views": ("Budget", "Price", "Report", "Review"),
     "models_db.errors": ("AlmonerError", "EnvironmentProblem", "Refused", "UsageError"),
     "tasks.inference.catalogue.registry": ("recommended_model",),

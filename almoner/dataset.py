@@ -81,7 +81,7 @@ class Dataset:
         Raises:
             BalancesWithheld: the policy hides the figures from the owner of this home.
         """
-        from flows.datasets.budget_summary import summarise_budget
+        from flows.datasets.budget import summarise_budget
 
         with session(self.project) as workspace:
             return Budget(summarise_budget(workspace, self.name))

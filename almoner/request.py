@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from almoner.bundle import Bundle
-from almoner.rows import TEXT_COLUMNS, Rows, topic_rows
+from almoner.bundle import TEXT_COLUMNS, Bundle, Rows, topic_rows
 from almoner.session import session
 from almoner.views import Price, Report, Review
 from models_db.errors import UsageError
@@ -160,7 +159,7 @@ class Request:
             OutsideBounds, NothingToOverride: the release misses bounds of its policy, or misses none.
         """
         from flows.approvals import decide
-        from flows.approvals.confirmation import require_confirmation, require_reason
+        from flows.approvals.decide import require_confirmation, require_reason
 
         if reason is not None and override is not None:
             raise UsageError(
@@ -189,7 +188,7 @@ class Request:
             WrongState, RuleViolated, RoleDenied: it does not wait there, or not for the owner of this home.
         """
         from flows.approvals import decide
-        from flows.approvals.confirmation import require_reason
+        from flows.approvals.decide import require_reason
 
         given = require_reason(reason)
         with session(self.project, reason=given) as workspace:

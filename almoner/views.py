@@ -18,7 +18,7 @@ from tasks.release.sections import WARNINGS, FieldList, Samples, Section, Summar
 
 if TYPE_CHECKING:
     from flows.approvals.review import Review as GateReview
-    from flows.datasets.budget_summary import BudgetSummary
+    from flows.datasets.budget import BudgetSummary
     from models_db.home import ProjectHome
     from models_db.values.canonical_json import Json
     from tasks.reporting.report_parts import AudienceFact, Version
@@ -169,7 +169,7 @@ class Report(View):
             ReportInHome: the path is in the home, where an erasure would not find the file.
             FileUnwritable: the file exists, or cannot be written.
         """
-        from flows.reports.write import write_report
+        from flows.reports.build import write_report
 
         return write_report(self.project, Path(path), self.content)
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from benchmarks.common.drawn_releases import DEFAULT_MODEL
 from benchmarks.common.json_lines import append_lines, read_lines_if_there, write_lines
-from flows.rehearsals.rehearsal_folder import RehearsalFolder
 from flows.rehearsals.rehearse import RehearsalOptions, RehearsalTools, rehearse_request
-from flows.releases.pricing import price_request
+from flows.rehearsals.stored_results import RehearsalFolder
+from flows.releases.propose import price_request
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.values.requests import ReleaseRequest, parse_model

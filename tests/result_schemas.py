@@ -8,8 +8,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 import cli.framework.command
-from cli.framework.command import Command, CommandResult
-from cli.framework.json_schema import answer_schema, to_plain
+from cli.framework.command import Command, CommandResult, answer_schema, to_plain
 from models_db.values.untrusted_text import json_text
 
 Printer = Callable[[Command, CommandResult[object], bool], None]

@@ -22,7 +22,7 @@ from benchmarks.ledger.writes import PLAN, PROVENANCE, backends, planned
 from flows.dashboard.dataset_page import dataset_page
 from flows.dashboard.overview_page import overview_page
 from flows.dashboard.viewer import View
-from flows.datasets import budget_view
+from flows.datasets import budget as budget_view
 from flows.datasets.inventory import list_datasets
 from flows.workspace.policy_file import DEFAULT_POLICY
 from migrations.upgrade import upgrade

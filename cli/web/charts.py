@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from flows.dashboard.balances import BalanceFigures
-from flows.dashboard.burn_down import BurnDown, BurnPoint
+from flows.dashboard.burn_down import BalanceFigures, BurnDown, BurnPoint
 from tasks.common.svg_axes import BOTTOM, LEFT, RIGHT, TOP, WIDTH
 from tasks.reporting.html_report import percent_bar
 

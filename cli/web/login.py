@@ -1,16 +1,34 @@
-"""Login form, the only one: it exchanges the token for a session."""
+"""Login form: it exchanges the token for a session; and forms that browsers send, read up to a size."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cli.web.access import AccessPolicy
-from cli.web.forms import read_form
 from cli.web.middleware import client_address, cookie_name, throttled_response
 from cli.web.responses import error_response, html_response
 from cli.web.sessions import LoginThrottle, Sessions
+
+
+async def read_form(request: Request, most_bytes: int, most_fields: int) -> Mapping[str, str]:
+    """Return the fields of a form, the first of each name, lines ended by a line feed; nothing if it is too large or no
+    form.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            return {}
+    try:
+        read = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=most_fields)
+    except ValueError:  # of no UTF-8, or with more fields
+        return {}
+    return {name: values[0].replace("\r\n", "\n") for name, values in read.items()}
+
 
 MOST_FORM_BYTES = 4096
 """Largest size of the form in bytes."""

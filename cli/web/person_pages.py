@@ -15,11 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cli.web.access import AccessPolicy
-from cli.web.forms import read_form
+from cli.web.login import read_form
 from cli.web.middleware import SCRIPT_POLICY
-from cli.web.person_sessions import PersonSession, PersonSessions
 from cli.web.responses import FaultReporter, html_response, load_templates, with_error_pages, with_error_pages_async
-from cli.web.sign_in_challenges import SignInChallenges
+from cli.web.sessions import PersonSession, PersonSessions, SignInChallenges
 from flows.approvals.passkey_decision import (
     Prepared,
     prepare_decision,
@@ -27,6 +26,7 @@ from flows.approvals.passkey_decision import (
     record_prepared,
     review_changed,
 )
+from flows.dashboard.documents import texts_page
 from flows.dashboard.person_pages import (
     decisions_page,
     is_in_force,
@@ -37,10 +37,8 @@ from flows.dashboard.person_pages import (
     review_page,
     view_of_person,
 )
-from flows.dashboard.texts_page import texts_page
 from flows.dashboard.viewer import View, Viewer, open_viewer
-from flows.governance.passkey_answers import PasskeyAnswer, answer_refused, find_signer
-from flows.governance.passkeys import host_of, passkey_fingerprint
+from flows.governance.passkeys import PasskeyAnswer, answer_refused, find_signer, host_of, passkey_fingerprint
 from flows.workspace.workspace import open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import EnvironmentProblem, Refused, UsageError

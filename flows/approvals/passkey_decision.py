@@ -10,10 +10,10 @@ from typing import TypeAlias
 from sqlalchemy.orm import Session
 
 from flows.approvals import decide
-from flows.approvals.confirmation import require_confirmation, require_reason
+from flows.approvals.decide import require_confirmation, require_reason
 from flows.approvals.review import Review
 from flows.audit.lifetime_claims import require_proposal_amounts
-from flows.governance.passkey_answers import PasskeyAnswer, find_signer
+from flows.governance.passkeys import PasskeyAnswer, find_signer
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.services import gates

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from flows.approvals import decide
 from flows.audit.lifetime_claims import growth_in_words, lifetime_of, require_proposal_amounts
-from flows.datasets.budget_view import datasets_on_account
+from flows.datasets.budget import datasets_on_account
 from flows.governance.policy import (
     hides_balances,
     redact_refusals,
@@ -19,7 +19,7 @@ from flows.governance.policy import (
     require_policy,
     version_for_request,
 )
-from flows.releases.pricing import price_request
+from flows.releases.propose import price_request
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flows.approvals.request_diff import request_differences
-from flows.approvals.request_review import RequestReviewInput, ReviewInput, UndecidableHere
+from flows.approvals.review import RequestReviewInput, ReviewInput, UndecidableHere, request_differences
 from models_db.errors import AlmonerError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flows.attacks.result_store import FORMAT, AttackFolder, configuration_of
-from flows.releases.pricing import dataset_facts, find_model
+from flows.releases.propose import dataset_facts, find_model
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused

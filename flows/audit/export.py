@@ -1,26 +1,76 @@
-"""Export of the audit log: JSON lines, or a table for spreadsheets."""
+"""Search and export of the audit log: known names, JSON lines, or a table for spreadsheets."""
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from flows.audit.known_names import require_known_names
 from flows.workspace.workspace import ReadOnlyWorkspace
 from flows.workspace.yaml_files import new_file
+from models_db.errors import UsageError
+from models_db.services import datasets, people, requests
 from models_db.services.audit import chain, log
 from models_db.services.audit.log import Details, LogFilter, LoggedLink, details_of_links, parse_body
+from models_db.tables.audit_log import AuditLink
 from models_db.values.amounts import Amount
 from models_db.values.untrusted_text import escape_controls, json_text
 from tasks.common.progress import report
 from tasks.common.published_values import format_small
+
+
+def require_known_names(session: Session, search: LogFilter) -> None:
+    """Check that the names of a search exist: in the audit log, or else in the ledger, or as names of this version.
+
+    A dataset, a request or a person is known if a link names it or the ledger has it; a kind or a mechanism, if a link
+    has it or this version of almoner could write it.
+
+    Raises:
+        DatasetUnknown, RequestUnknown, PrincipalNotFound, SearchedNameUnknown: one of them does not.
+    """
+    for name, find in (
+        ("dataset", datasets.find_dataset),
+        ("request_id", requests.find_request),
+        ("actor", people.find_principal),
+    ):
+        value, column = getattr(search, name), getattr(AuditLink, name)
+        if value is not None and session.scalars(select(AuditLink.seq).where(column == value).limit(1)).first() is None:
+            find(session, value)
+    if (kind := search.kind) is not None and not any(known.startswith(kind) for known in log.KINDS):
+        _require_link(session, LogFilter(kind=kind), "kind", log.KINDS)
+    if (mechanism := search.mechanism) is not None:
+        from tasks.mechanisms.registry import MECHANISMS  # other searches need neither of the two
+        from tasks.systems.registry import SYSTEMS
+
+        if mechanism not in MECHANISMS and mechanism not in SYSTEMS:
+            _require_link(session, LogFilter(mechanism=mechanism), "mechanism", (*SYSTEMS, *MECHANISMS))
+
+
+def _require_link(session: Session, search: LogFilter, what: str, known: Iterable[str]) -> None:
+    """Check that a link of the ledger fits, though this version of almoner would not write its name."""
+    if not log.read_page(session, search, 1).links:
+        written = str(getattr(search, what))
+        raise _searched_name_unknown(what, written, sorted(known))
+
+
+def _searched_name_unknown(what: str, written: str, known: Sequence[str]) -> UsageError:
+    near = get_close_matches(written, known, 3)
+    areas = dict.fromkeys(name.partition(".")[0] for name in known)
+    return UsageError(
+        f"Neither this version of almoner nor this ledger knows the {what} {written!r}.",
+        f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(areas)}.",
+        {what: written, "near": near},
+        code="SearchedNameUnknown",
+    )
+
 
 CSV_COLUMNS = ("seq", "at", "actor", "kind", "dataset", "request", "details", "body", "prev_hash", "row_hash")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from flows.audit.anchors import unsigned_checkpoints
 from flows.audit.charges import differing_charges, uncharged_releases
 from flows.audit.lifetime_claims import GIVEN_UP, claims_of, require_proposal_amounts, unauthorised_requests
+from flows.audit.verify import unsigned_checkpoints
 from flows.workspace.file_system import file_system_of, require_local_ledger
 from flows.workspace.home_keys import unsound_keys
 from flows.workspace.leftovers import check_leftovers

@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.audit.export import link_details
-from flows.audit.known_names import require_known_names
+from flows.audit.export import link_details, require_known_names
 from flows.dashboard.viewer import View
 from models_db.database.base import utc_now
 from models_db.errors import UsageError

@@ -1,4 +1,4 @@
-"""Burn-down of a lifetime budget, and its end at the pace of the last months."""
+"""Balances as pages show them, and the burn-down of a lifetime budget to its end at the pace of the last months."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,46 @@ from sqlalchemy.orm import Session
 
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.queries import lists
-from tasks.common.published_values import format_percent
+from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
+from tasks.common.published_values import format_percent, format_small
+
+
+@dataclass(frozen=True)
+class BalanceFigures:
+    """Cap, spent, held and remaining amounts of an account; rho as exact decimals, `shares_of_cap` in percent."""
+
+    rho_cap: str
+    rho_spent: str
+    rho_held: str
+    rho_left: str
+    spent_percent: str
+    held_percent: str
+    left_percent: str
+    epsilon_spent: str
+    delta_fail_cap: str
+    delta_fail_spent: str
+    delta_fail_left: str
+
+
+def figures_of(budget: BudgetFacts) -> BalanceFigures:
+    """Return a budget in figures; spent amounts are rounded up, remaining amounts down."""
+    balance = budget.balance
+    cap, spent, held, remaining = balance.cap, balance.spent, balance.held, balance.remaining
+    left_share, spent_share, held_share = shares_of_cap(balance, spent, held)
+    return BalanceFigures(
+        rho_cap=cap.rho_text,
+        rho_spent=spent.rho_text,
+        rho_held=held.rho_text,
+        rho_left=remaining.rho_text,
+        spent_percent=format_percent(spent_share),
+        held_percent=format_percent(held_share),
+        left_percent=format_percent(left_share, ROUND_FLOOR),
+        epsilon_spent=budget.epsilon_spent,
+        delta_fail_cap=format_small(cap.delta_text),
+        delta_fail_spent=format_small(spent.delta_text),
+        delta_fail_left=format_small(remaining.delta_text),
+    )
+
 
 RECENT_PERIOD = timedelta(days=90)
 """Number of days whose pace the forecast extends, including today."""

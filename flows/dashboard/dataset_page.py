@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from flows.dashboard.balances import BalanceFigures, figures_of
-from flows.dashboard.burn_down import BurnDown, burn_downs, most_spent
-from flows.dashboard.request_list import RequestList, request_list
+from flows.dashboard.burn_down import BalanceFigures, BurnDown, burn_downs, figures_of, most_spent
+from flows.dashboard.queue_page import RequestList, request_list
 from flows.dashboard.viewer import View
-from flows.datasets.budget_view import BudgetView, CohortLine, budget_of_dataset
-from flows.datasets.forecast import forecast_table
+from flows.datasets.budget import BudgetView, CohortLine, budget_of_dataset, forecast_table
 from flows.schedules.schedules import ScheduleRow, schedule_row
 from models_db.services import cohorts, datasets, schedules
 from models_db.services.cohorts import FIRST_COHORT

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flows.approvals.review_sections import NEARLY_SPENT
-from flows.dashboard.balances import BalanceFigures, figures_of
-from flows.dashboard.queue_page import queue_page
-from flows.dashboard.request_list import request_cost, request_reading
+from flows.dashboard.burn_down import BalanceFigures, figures_of
+from flows.dashboard.queue_page import queue_page, request_cost, request_reading
 from flows.dashboard.viewer import View
-from flows.datasets.forecast import count_runs
+from flows.datasets.budget import count_runs
 from flows.datasets.inventory import load_budgets
 from flows.governance.exposure import orders_budgets
 from models_db.services.audit.log import request_body

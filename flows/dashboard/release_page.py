@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flows.approvals.build_review import build_spend_review
-from flows.approvals.load_review import load_request_review
-from flows.approvals.request_diff import flatten_fields
+from flows.approvals.build_review import build_spend_review, load_request_review
+from flows.approvals.review import flatten_fields
 from flows.dashboard.documents import readable_documents
-from flows.dashboard.queue_page import WAITING_STATES, QueueItem, queue_item
-from flows.dashboard.request_list import RequestLine, request_line
+from flows.dashboard.queue_page import WAITING_STATES, QueueItem, RequestLine, queue_item, request_line
 from flows.dashboard.viewer import View
 from models_db.errors import AlmonerError
 from models_db.services import artifacts, budget, gates, requests

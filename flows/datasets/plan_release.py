@@ -4,26 +4,30 @@ Everything that a plan rests on is public or the budget: no text and no count of
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field
 from sqlalchemy.orm import Session
 
 from flows.audit.lifetime_claims import lifetime_of
-from flows.datasets.plan_claim import SHARES, RemainingBudget, budget_exhausted, default_delta, epsilon_needed
+from flows.datasets.budget import load_budget
 from flows.governance.policy import hides_balances, redact_refusals, require_policy
-from flows.releases.pricing import find_model, price_request
+from flows.releases.propose import find_model, price_request
 from flows.workspace.workspace import Workspace
-from models_db.errors import UsageError
+from flows.workspace.yaml_files import file_unwritable, new_file
+from models_db.errors import Refused, UsageError
 from models_db.policies.policy import EffectiveRules
 from models_db.services import cohorts, datasets
 from models_db.tables import Dataset
 from models_db.values.canonical_json import Json
 from models_db.values.requests import (
+    EXAMPLE_PLACEHOLDER,
     ExactDecimal,
     PromptExample,
     PublicMetadata,
@@ -33,7 +37,10 @@ from models_db.values.requests import (
     format_decimal,
     parse_model,
 )
-from tasks.common.published_values import figure
+from tasks.accounting import zcdp
+from tasks.accounting.renyi_account import bounds_of
+from tasks.common.files import write_over
+from tasks.common.published_values import figure, round_down
 from tasks.inference.catalogue.registry import recommended_model
 from tasks.pricing.alternatives import (
     LEAST_EPSILON,
@@ -42,6 +49,7 @@ from tasks.pricing.alternatives import (
     PopulationTooSmall,
     invalid_plan,
     plan_alternatives,
+    rounded_epsilon,
     topics_alternative,
 )
 from tasks.pricing.plan_notes import notes_of, verdict
@@ -49,6 +57,94 @@ from tasks.pricing.quote import Quote
 from tasks.pricing.request_warnings import setting_warnings
 from tasks.release.claim import guessing_bounds
 from tasks.values.results import TEXT_KINDS
+
+SHARES = {4: "a quarter of the rho that is left of", 2: "half the rho that is left of", 1: "all that is left of"}
+"""Divisors of the remaining budget: a plan without an epsilon claims the first share that is of use."""
+SMALLEST_DELTA = Decimal("1e-15")
+
+
+def default_delta(population: int, lifetime: Decimal, rules: EffectiveRules) -> tuple[Decimal, str]:
+    """Return the power of ten that policy and lifetime claim allow, at most 1/(100 population), and the reason."""
+    most = min(Decimal(1) / (100 * population), lifetime)
+    if rules.release is not None:
+        most = min(most, rules.release.delta_max)
+    power = max(Decimal(1).scaleb(most.adjusted()), SMALLEST_DELTA)
+    return power, "the power of ten at or below 1/(100 x population), the lifetime delta and the policy's limit"
+
+
+@dataclass(frozen=True)
+class RemainingBudget:
+    """Remaining budget for one release.
+
+    Attributes:
+        rho: remaining rho of the budget.
+        most: the most that the policy allows one release; None for any.
+        epsilon_max: the policy's limit.
+        is_used: whether anything has been spent or reserved.
+    """
+
+    rho: int
+    most: int | None
+    epsilon_max: Decimal | None
+    delta: Decimal
+    is_used: bool
+
+    @classmethod
+    def of(cls, workspace: Workspace, terms: PlanTerms) -> "RemainingBudget":
+        """Read the budget and the policy.
+
+        A limit in Rényi orders counts as if every plan had its rho at each order; with a claim while the assignment is
+        secret, only the price of each plan says what it is charged there.
+        """
+        budget, rules = load_budget(workspace, terms.dataset), workspace.policy.rules_for(terms.dataset)
+        return cls(
+            rho=budget.rho_admitted if terms.epsilon_while_secret is None else budget.balance.remaining.rho,
+            most=bounds_of(rules).rho_max,
+            epsilon_max=rules.release.epsilon_max if rules.release else None,
+            delta=terms.delta,
+            is_used=budget.balance.remaining != budget.balance.cap,
+        )
+
+    @property
+    def described(self) -> str:
+        """Return the remaining budget for one release, as text."""
+        rho = self.rho if self.most is None else min(self.rho, self.most)
+        return "nothing" if rho <= 0 else f"epsilon {round_down(zcdp.epsilon_of(rho, self.delta))}"
+
+    def epsilon(self, share: int) -> tuple[Decimal, str]:
+        """Return the epsilon of one part in `share` of it, for people, and the reason; 0 if nothing is left."""
+        rho = self.rho // share
+        held = self.most is not None and self.most < rho
+        rho = min(rho, self.most) if self.most is not None else rho
+        if rho <= 0:
+            return Decimal(0), ""
+        epsilon = rounded_epsilon(zcdp.epsilon_of(rho, self.delta))
+        if self.epsilon_max is not None and self.epsilon_max < epsilon:
+            epsilon, held = self.epsilon_max, True
+        return epsilon, "the most that the policy allows one release" if held else f"{SHARES[share]} the budget"
+
+
+def budget_exhausted(name: str, left: str, reason: PopulationTooSmall | None = None) -> Refused:
+    """Return the refusal of a plan whose budget, or the part of it that one release may take, is used up."""
+    use = "" if reason is None else f"; that is of use from {reason.facts['smallest']} units on"
+    return Refused(
+        f"Of the budget of dataset {name!r} too little is left for a release: {left}{use}.",
+        f"See the budget with `almoner budget show {name}`. Spent budget never comes back; stewards can raise the"
+        " cap (`almoner dataset cap`), which weakens the promise to everybody.",
+        {"dataset": name, "left": left},
+        code="BudgetExhausted",
+    )
+
+
+def epsilon_needed(name: str) -> Refused:
+    """Return the refusal of a plan without an epsilon, for a person who may not see the remaining budget."""
+    return Refused(
+        f"The policy hides the remaining budget of {name!r} from analysts, so no share of it is proposed.",
+        "Name an epsilon: `--epsilon 2`.",
+        {"dataset": name},
+        code="EpsilonNeeded",
+    )
+
 
 DEFAULT_MINUTES = Decimal(480)
 NO_GPU_TIMES = "almoner estimates times for processors only, not for GPUs."
@@ -186,7 +282,7 @@ def plan_release(workspace: Workspace, name: str, options: PlanOptions) -> Relea
         EpsilonNeeded: none is given, and the policy hides from the caller what is left to take a share of.
         InvalidPlan, PopulationTooSmall, TimeTooShort, MechanismsForbidden: nothing of use can be planned.
         BudgetExceeded, BudgetRefused, PolicyForbids: the budget or the policy does not allow the claim.
-        As `flows.releases.pricing.price_request`.
+        As `flows.releases.propose.price_request`.
     """
     with workspace.database.read() as session:
         dataset = datasets.find_dataset(session, name)
@@ -365,3 +461,55 @@ def parse_minutes(time: str | None) -> int | None:
         raise invalid_plan(f"The time {time!r} is invalid: write 45m, 8h or 1h30m.")
     hours, minutes = form.groups(default="0")
     return 60 * int(hours) + int(minutes)
+
+
+EXAMPLES = [f"{EXAMPLE_PLACEHOLDER}: {text}." for text in ("a text that you invent", "another one")]
+"""Examples of a request whose author gave none; it is refused until they are replaced."""
+
+
+def write_request(path: Path, plan: ReleasePlan, number: int, *, force: bool = False) -> None:
+    """Write one of the alternatives as a request file.
+
+    Args:
+        force: whether an earlier file is replaced.
+
+    Raises:
+        NoSuchAlternative: the plan has fewer.
+        FileUnwritable: the file exists, or cannot be written.
+    """
+    one = plan.choice(number)
+    comments = [f"Planned for {plan.terms.dataset} and a population of {plan.terms.population}: {one.name}."]
+    request = dict(one.request)
+    if plan.needs_examples(number):
+        request["prompt"] = {**plan.terms.prompt, "examples": EXAMPLES}
+        comments.append("Replace both examples by short texts of the kind you want. Invent them: they are public.")
+    comments += [one.judgement, "Price it with `almoner release request FILE --dry-run`; it spends nothing."]
+    text = "".join(f"# {_one_line(comment)}\n" for comment in comments) + _yaml(request)
+    if not force:
+        with new_file(path) as out:
+            out.write(text.encode())
+        return
+    try:
+        write_over(path, text.encode(), 0o600)
+    except OSError as problem:
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _yaml(request: dict[str, Json]) -> str:
+    written: dict[str, object] = {**request, **dict(_numbers(request))}
+    parameters = request["parameters"]
+    if isinstance(parameters, dict):
+        written["parameters"] = {**parameters, **dict(_numbers(parameters))}
+    return yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _numbers(fields: Mapping[str, Json]) -> Iterator[tuple[str, int | float]]:
+    """Yield the decimals of a request as numbers, which is how people write them."""
+    for name in ("epsilon", "epsilon_while_secret", "delta", "temperature"):
+        value = fields.get(name)
+        if isinstance(value, str) and Decimal(repr(float(value))) == Decimal(value):
+            yield name, int(value) if "." not in value else float(value)

@@ -1,4 +1,4 @@
-"""Registration of passkeys: an invitation from the command line, the browser's answer, the person's own signature.
+"""Passkeys: an invitation, the browser's answer, the person's own signature; and answers to a challenge.
 
 The page on which a browser creates a passkey sends nothing to the dashboard. It shows a command, which its person types
 in the home that made the invitation; there the person's own key certifies the passkey. So whoever serves the page can
@@ -8,6 +8,8 @@ neither register a passkey later nor for somebody else.
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -23,12 +25,93 @@ from models_db.services import gates, people
 from models_db.services.audit import chain
 from models_db.services.gates import withdrawal_statement
 from models_db.services.people import PasskeyTerms
-from models_db.tables import Passkey
+from models_db.tables import Passkey, Principal
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, decode_json, encode_json, open_regular_file, write_new, write_over
 from tasks.common.published_values import Digest, Name, Strict, read_as
 from tasks.release.signatures.ed25519 import SigningKey, verify
-from tasks.release.signatures.webauthn import encode_url, read_answer
+from tasks.release.signatures.webauthn import (
+    MOST_CLIENT_DATA,
+    decode_url,
+    encode_url,
+    read_answer,
+    spell_signature,
+    verify_certified,
+)
+
+ANSWER_FIELDS = ("credential_id", "authenticator_data", "client_data", "signature")
+MOST_FIELD = 4 * MOST_CLIENT_DATA
+"""Characters of one field of an answer."""
+
+
+@dataclass(frozen=True)
+class PasskeyAnswer:
+    """What a browser sends after its user has touched a passkey.
+
+    Attributes:
+        credential_id: in base64url, as the browser says it.
+        authenticator_data: in hexadecimal digits.
+        client_data: JSON text.
+        signature: as the authenticator made it.
+    """
+
+    credential_id: str
+    authenticator_data: str
+    client_data: str
+    signature: bytes
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, str]) -> "PasskeyAnswer":
+        """Read the answer from a form, each field in base64url.
+
+        Raises:
+            AnswerRefused: a field is missing, or in another form.
+        """
+        try:
+            given = [fields.get(name, "") for name in ANSWER_FIELDS]
+            _, data, client_data, signature = (decode_url(text, MOST_FIELD) for text in given)
+            return cls(given[0], data.hex(), client_data.decode(), signature)
+        except ValueError:
+            raise answer_refused() from None
+
+
+def find_signer(
+    session: Session, answer: PasskeyAnswer, origin: str, challenge: bytes, principal_id: int | None = None
+) -> tuple[Principal, Passkey, str]:
+    """Return the person and the passkey that answered `challenge` on pages of `origin`, and the signature as stored.
+
+    Args:
+        principal_id: the only person whose passkeys count; None for any.
+
+    Raises:
+        AnswerRefused: no passkey in force did, or the own key of its person has not certified it for this ledger.
+    """
+    ledger = chain.ledger_id(session)
+    for passkey in people.open_passkeys(session, principal_id):
+        if (passkey.credential_id, passkey.origin) != (answer.credential_id, origin):
+            continue
+        person = session.get_one(Principal, passkey.principal_id)
+        try:
+            signature = spell_signature(passkey.public_key, answer.signature)
+        except ValueError:
+            continue
+        terms = PasskeyTerms.of(passkey, ledger)
+        assertion = (answer.authenticator_data, answer.client_data, signature)
+        if verify_certified(person.public_key, passkey.signature, terms, assertion, challenge):
+            return person, passkey, signature
+    raise answer_refused()
+
+
+def answer_refused() -> Refused:
+    """Return the refusal of an answer that no passkey in force has given to this challenge."""
+    return Refused(
+        "No passkey in force of that person has signed exactly this, here and with its user verified; nothing was"
+        " recorded.",
+        "Begin again on this page. `almoner passkey list` shows the passkeys in force and the address where each"
+        " one signs; `almoner passkey invite` begins with a new one.",
+        code="AnswerRefused",
+    )
+
 
 INVITATION_MINUTES: Final = 15
 _ORIGIN: Final = re.compile(r"(https?)://([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)(:[1-9][0-9]{0,4})?")

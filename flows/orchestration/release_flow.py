@@ -129,8 +129,7 @@ def execute_release(request: int) -> None:
 @task(name="report", task_run_name="report", **REPEATABLE)
 def write_steward_report(request: int) -> None:
     """Write the stewards' page for the publish gate into this machine's home, if its owner may see one."""
-    from flows.reports.build import build_report
-    from flows.reports.write import replace_page
+    from flows.reports.build import build_report, replace_page
 
     with _errors_by_name("report"):
         workspace = open_workspace(WorkerSettings.of_environment().home)

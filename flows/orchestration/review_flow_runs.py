@@ -27,7 +27,7 @@ from prefect.states import AwaitingRetry, Cancelled
 from sqlalchemy.orm import Session
 
 from flows.releases.next_step import next_step
-from flows.releases.sweep import forfeit_own_dead_attempts
+from flows.releases.resume import forfeit_own_dead_attempts
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.home import ProjectHome

@@ -10,9 +10,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from flows.rehearsals.rehearsal_folder import RehearsalFolder
-from flows.rehearsals.stored_results import parsed_results
-from flows.releases.pricing import dataset_facts, find_model, price_request
+from flows.rehearsals.stored_results import RehearsalFolder, parsed_results
+from flows.releases.propose import dataset_facts, find_model, price_request
 from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome

@@ -1,22 +1,27 @@
-"""Attempt of an approved request: start, payment step by step, and an orderly end after any failure.
+"""Attempt of an approved request: start, payment step by step, heartbeat, and an orderly end after any failure.
 
 The approved request is the authority. Before anything is held, the request is priced again with today's code, policy
 and model; unless that gives exactly the approved plan, the run is refused.
+
+Other machines see of a run its lease alone, and arming prolongs that. But texts are written when everything is armed,
+by an external model perhaps for hours: a sweep elsewhere would take such a run for dead, and what it has made could not
+be committed.
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.orm import Session
 
 from flows.audit.charges import require_charges_derived
 from flows.audit.lifetime_claims import require_authorised
 from flows.governance.policy import policy_of_request, redact_refusals, require_policy
-from flows.releases.pricing import dataset_facts, find_model
+from flows.releases.propose import dataset_facts, find_model
 from flows.releases.resume import ResumePoint, load_resume_point
 from flows.workspace.home_keys import load_overlap_key, load_partition_key
 from flows.workspace.workspace import Workspace, process_owner, provenance
@@ -32,6 +37,8 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import Gate, RequestState
 from tasks.common.extensions import code_digest
 from tasks.common.extras import require_generation
+from tasks.common.faults import Wait
+from tasks.common.progress import Reporter, report
 from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 from tasks.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
@@ -421,3 +428,53 @@ class RunInterrupted(Refused):
             f" `almoner release withdraw {request_id}`.",
             {"request": request_id},
         )
+
+
+HEARTBEAT_SECONDS: Final = attempts.LEASE_DURATION.total_seconds() / 5
+"""Seconds after which a lease is prolonged, when there is something to report."""
+
+
+def heartbeat(run: RunningAttempt, clock: Callable[[], float] = time.monotonic) -> Reporter:
+    """Reports progress, and prolongs the run's lease with it.
+
+    A ledger that does not answer ends no run: it is asked again at the next beat.
+    """
+    last = clock()
+
+    def report_and_renew(what: str, done: int, total: int) -> None:
+        nonlocal last
+        report(what, done, total)
+        if clock() - last >= HEARTBEAT_SECONDS:
+            last = clock()
+            _prolong_lease(run)
+
+    return report_and_renew
+
+
+def renewing_wait(run: RunningAttempt, wait: Wait) -> Wait:
+    """Return a wait before a retry that prolongs the run's lease; it is far shorter than a lease.
+
+    Raises:
+        AttemptClosed: by the wait that is returned, if another attempt has the lease.
+    """
+
+    def wait_and_renew(seconds: float) -> None:
+        wait(seconds)
+        _prolong_lease(run)
+
+    return wait_and_renew
+
+
+def _prolong_lease(run: RunningAttempt) -> None:
+    """Extend the lease's expiry.
+
+    Raises:
+        AttemptClosed: another attempt has it: this one was swept away, and nothing that it makes would be taken.
+    """
+    try:
+        with run.workspace.database.write() as session:
+            mine = attempts.renew_attempt_lease(session, run.request_id, run.token)
+    except AlmonerError:
+        return
+    if not mine:
+        raise budget.AttemptClosed

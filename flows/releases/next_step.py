@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from sqlalchemy.orm import Session
 
-from flows.releases.sweep import is_dead
+from flows.releases.resume import is_dead
 from models_db.services import artifacts, attempts, requests
 from models_db.services.gates import GateClosed
 from models_db.tables import Lease

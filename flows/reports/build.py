@@ -1,4 +1,4 @@
-"""Report of a release, built from its files and the ledger, for an audience (`tasks.reporting.report_parts`)."""
+"""Report of a release, built from its files and the ledger for an audience, and written with mode 0600."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,21 +6,24 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from flows.approvals.build_review import build_publish_review
-from flows.approvals.load_review import load_request_review
+from flows.approvals.build_review import build_publish_review, load_request_review
 from flows.attacks.result_store import results_for
 from flows.governance.policy import require_visible_balances
 from flows.releases.publish import find_artifact
 from flows.releases.release_texts import read_record, read_texts
 from flows.reports.ledger_facts import earlier_points, ledger_parts, newest_results
 from flows.workspace.workspace import Workspace
+from flows.workspace.yaml_files import file_unwritable
+from models_db.errors import UsageError
+from models_db.home import ProjectHome
 from models_db.services import budget, exposures, requests
 from models_db.services.audit.log import files_of
 from models_db.tables import Artifact
+from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import Gate
 from tasks.common.extras import missing_packages
 from tasks.common.faults import retry
-from tasks.common.files import read_document
+from tasks.common.files import read_document, write_new, write_over
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tasks.publishing.draft import read_metrics, rehash
 from tasks.release.bundle_format import EVALUATION
@@ -28,6 +31,7 @@ from tasks.release.prompt_passages import prompt_passages
 from tasks.release.record import ReleaseRecord
 from tasks.reporting.attack_sections import TwinAttacks
 from tasks.reporting.embedding_map import LEAST, text_map
+from tasks.reporting.html_report import page
 from tasks.reporting.release_sections import Text, release_facts, text_pages
 from tasks.reporting.report_parts import AudienceFact, Map, Measured, Point, PolicyRequirement, Version, contents
 from tasks.values.results import ReleaseKind
@@ -150,3 +154,40 @@ def _text_map(texts: Sequence[Text]) -> Map | None:
         return text_map(texts, RetriedEmbedder(retry(load_embedder, "loading the embedder")))
     except ModelNotPulled:
         return None
+
+
+def write_report(home: ProjectHome, path: Path, content: Mapping[str, Any]) -> Path:
+    """Write the new file `path`: JSON if its name ends in `.json`, else the HTML page.
+
+    Raises:
+        ReportInHome: the path is in the home, where an erasure would not find the file.
+        FileUnwritable: the file exists, or cannot be written.
+    """
+    if path.resolve().is_relative_to(home.root.resolve()):
+        raise UsageError(
+            f"{path} lies in the project home, where an erasure would not find a report of that name.",
+            "Name a file outside the home; without --out the page is kept in the home's own folder of reports.",
+            {"path": str(path)},
+            code="ReportInHome",
+        )
+    data = encode_canonical(content) + b"\n" if path.suffix == ".json" else page(content).encode()
+    try:
+        write_new(path, data, 0o600)
+    except OSError as problem:
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
+    return path
+
+
+def replace_page(home: ProjectHome, content: Mapping[str, Any]) -> Path:
+    """Write the page to the home's own folder of reports, in place of an earlier page of its version.
+
+    Raises:
+        FileUnwritable: the file cannot be written.
+    """
+    path = home.path_inside("reports", f"{content['release']['number']}-{content['version']}.html")
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_over(path, page(content).encode(), 0o600)
+    except OSError as problem:
+        raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
+    return path

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from flows.approvals.propose_change import require_reason
-from flows.datasets.forecast import count_runs
+from flows.datasets.budget import count_runs
 from flows.governance.exposure import orders_budget
 from flows.governance.policy import hides_balances
 from flows.schedules.recurrence import MOST_TIMES, due_times, parse_timing

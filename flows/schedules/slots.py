@@ -15,7 +15,7 @@ from flows.governance.policy import PolicyDiffers, redact_refusals
 from flows.releases.attempt import RunInterrupted, require_data
 from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
-from flows.releases.sweep import forfeit_attempt
+from flows.releases.resume import forfeit_attempt
 from flows.schedules.poll_result import DueSlot, SlotDecision, SlotRun
 from flows.schedules.recurrence import latest_time
 from flows.workspace.workspace import Workspace, process_owner

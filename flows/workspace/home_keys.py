@@ -1,4 +1,4 @@
-"""Secret keys of a home that say who a person is and in which block, each read only against the ledger's commitment.
+"""Secret keys of a home, and the content of stored versions, each compared with the ledger's commitments.
 
 There are two kinds: the overlap key, under which every mark of a unit is made, and one key for each partition. Nothing
 else reads their files, so no command works with a key that is damaged, or of another home.
@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from flows.workspace.workspace import overlap_key_path, partition_key_path
-from models_db.errors import AlmonerError
+from flows.workspace.workspace import Workspace, overlap_key_path, partition_key_path
+from models_db.errors import AlmonerError, EnvironmentProblem
 from models_db.home import ProjectHome
+from models_db.services import erasures
 from models_db.tables import Account, Dataset, DatasetVersion, OverlapKey
+from tasks.corpus.erase_unit import content_mark
 from tasks.corpus.keys import load_key
 from tasks.corpus.versions import version_uids
 
@@ -75,3 +77,36 @@ _ROOTS = select(Account).where(Account.parent_id.is_(None)).order_by(Account.id)
 
 def _load_root_key(home: ProjectHome, root: Account) -> bytes:
     return load_key(partition_key_path(home, str(root.key_name)), str(root.key_commitment))
+
+
+def mark_of_store(
+    workspace: Workspace, session: Session, dataset: Dataset, version: DatasetVersion, without: str | None = None
+) -> str:
+    """Return the keyed mark of this home's copy of a version, computed without the unit `without`.
+
+    Raises:
+        KeyMissing, KeyTooOpen, KeyDiffers: this home lacks the key of the marks, or has another one.
+        VersionMissing, StoreBusy, StoreUnreadable: see `tasks.corpus.store.open_corpus`.
+    """
+    key = load_overlap_key(workspace.home, session)
+    has_unit_field = dataset.unit_field is not None
+    return content_mark(workspace.home, version.uid, key, has_unit_field=has_unit_field, without=without)
+
+
+def differs_from_ledger(workspace: Workspace, session: Session, dataset: Dataset, version: DatasetVersion) -> bool:
+    """Return whether this home's copy of a version differs from the ingested units less the erased ones.
+
+    Raises:
+        The errors of `mark_of_store`.
+    """
+    return mark_of_store(workspace, session, dataset, version) != erasures.manifest_mark(session, version)
+
+
+def store_differs(name: str, number: int) -> EnvironmentProblem:
+    """Return the error of a stored version that differs from its mark in the ledger."""
+    return EnvironmentProblem(
+        f"Version {number} of {name!r} in this home differs from its mark in the ledger.",
+        "Find out who changed it (`almoner doctor`), then erase the whole version: `--version N`.",
+        {"dataset": name, "version": number},
+        code="StoreDiffers",
+    )

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from sqlalchemy import select
 
 from flows.audit.charges import charge_of_release, uncharged_releases
-from flows.releases.sweep import sweep_attempts
+from flows.releases.resume import sweep_attempts
 from flows.workspace.workspace import Workspace
 from models_db.errors import Refused
 from models_db.policies.rules import DatasetTerms
@@ -450,8 +450,8 @@ class Driver(Reader):
         """Close what processes have left that are all gone; return the requests."""
         workspace = cast("Workspace", SimpleNamespace(database=self.world.database, actor=self.world.runner))
         with (
-            patch("flows.releases.sweep.is_dead", lambda _: True),
-            patch("flows.releases.sweep.remove_orphans", lambda _: 0),
+            patch("flows.releases.resume.is_dead", lambda _: True),
+            patch("flows.releases.resume.remove_orphans", lambda _: 0),
         ):
             return list(sweep_attempts(workspace).requests)
 

@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from flows.dashboard.overview_page import overview_page
 from flows.dashboard.viewer import View
-from flows.datasets import budget_view
+from flows.datasets import budget as budget_view
 from models_db.services import budget, datasets
 from models_db.services.queries import lists
 from models_db.sessions.database import Database

@@ -19,7 +19,6 @@ import torch
 import flows.backup.archive
 import flows.backup.restore
 import flows.releases.attempt
-import flows.releases.commit
 import flows.releases.execute
 import flows.releases.publish
 import flows.schedules.slots
@@ -66,7 +65,7 @@ AFTER: dict[str, Place] = {
     "after three answers are kept": (Answers, "keep", 3),
     "after eight answers are kept": (Answers, "keep", 8),
     "between two tries of a metric": (tasks.common.faults, "tell", 1),  # after the fault, before the wait
-    "after draft": (flows.releases.commit, "write_draft", 1),
+    "after draft": (flows.releases.execute, "write_draft", 1),
     "after commit": (flows.releases.execute, "commit_artifact", 1),
     "with half a bundle": (tasks.publishing.bundle, "verify_release", 1),
     "with a claim in the store": (Store, "create", 1),

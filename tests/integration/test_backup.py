@@ -220,7 +220,7 @@ def test_a_backup_from_the_middle_of_a_run_begins_anew_and_pays_anew(
     assert almoner.state() == "running"
     armed = Decimal(spent(almoner))
     assert 0 < armed < price
-    monkeypatch.setattr("flows.releases.sweep.process_lives", lambda _: False)  # the machine it ran on is gone
+    monkeypatch.setattr("flows.releases.resume.process_lives", lambda _: False)  # the machine it ran on is gone
     almoner.type("run sweep")
     assert (almoner.state(), Decimal(spent(almoner))) == ("approved", armed)
     assert almoner.ask("run 1")["goes_on_from"] is None

@@ -16,7 +16,7 @@ import uvicorn
 
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
-from flows.governance.passkey_answers import ANSWER_FIELDS
+from flows.governance.passkeys import ANSWER_FIELDS
 from models_db.home import ProjectHome
 from tests.browser.chromium import Tab, running
 from tests.browser.test_dashboard import violations

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import flows.datasets.erase
-import flows.datasets.erasure_places
 import flows.releases.execute
 from flows.releases.resume import journal_folder
 from models_db.services import people
@@ -164,15 +163,15 @@ def test_no_file_holds_it(any_almoner: Almoner, monkeypatch: pytest.MonkeyPatch,
     healthy(almoner)
 
 
-@pytest.mark.parametrize("kind", [*flows.datasets.erasure_places.PLACES, "stores", "beside stores", "sweep"])
+@pytest.mark.parametrize("kind", [*flows.datasets.erase.PLACES, "stores", "beside stores", "sweep"])
 def test_the_proof_finds_each_place_that_is_left_out(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     lived_in(almoner, monkeypatch)
-    if kind in flows.datasets.erasure_places.PLACES:
-        places = dict(flows.datasets.erasure_places.PLACES)
+    if kind in flows.datasets.erase.PLACES:
+        places = dict(flows.datasets.erase.PLACES)
         del places[kind]
-        monkeypatch.setattr(flows.datasets.erasure_places, "PLACES", places)
+        monkeypatch.setattr(flows.datasets.erase, "PLACES", places)
         if kind == "scratch":
             monkeypatch.setattr(flows.datasets.erase, "remove_orphans", lambda workspace: 0)
     elif kind == "stores":

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import flows.releases.commit
+import flows.releases.execute
 from flows.releases.extend import MOST_VALUES_BYTES, ParentRelease, read_values, write_values
-from flows.releases.sweep import sweep_attempts
+from flows.releases.resume import sweep_attempts
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
@@ -149,13 +149,13 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     approved(almoner, parameters=COUNTED)
-    commit = flows.releases.commit._commit_attempt
+    commit = flows.releases.execute._commit_attempt
 
     def dies(*given: Any) -> str:
         raise EnvironmentProblem("this process is about to die", code="ValuesUnwritable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows.releases.commit, "_commit_attempt", dies)
+        patch.setattr(flows.releases.execute, "_commit_attempt", dies)
         assert refused(almoner, "run 1") == "ValuesUnwritable"
     (orphan,) = almoner.home.released.iterdir()
     (almoner.home.released / f".{orphan.name}.0123456789abcdef").touch()  # one that was half written
@@ -167,7 +167,7 @@ def test_values_of_a_run_that_died_are_swept_and_others_are_not(
         found.append(sweep_attempts(run.workspace).folders)
         return commit(run, *given)
 
-    monkeypatch.setattr(flows.releases.commit, "_commit_attempt", swept_meanwhile)
+    monkeypatch.setattr(flows.releases.execute, "_commit_attempt", swept_meanwhile)
     almoner.type("run 1")
     almoner.type("run sweep")
     assert found == [0]

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-import flows.releases.commit
+import flows.releases.attempt
 import flows.releases.execute
-import flows.releases.heartbeat
-import flows.releases.sweep
+import flows.releases.resume
 from models_db.values.amounts import Amount, total_amount
 from tasks.common.faults import waiting_with
 from tasks.decoding.sampling_rule import InvisibleInkRule
@@ -48,7 +47,7 @@ def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, int, Act], None
 def sweep_the_living(almoner: Almoner) -> None:
     """Another machine believes that this process is gone."""
     with pytest.MonkeyPatch.context() as elsewhere:
-        elsewhere.setattr(flows.releases.sweep, "is_dead", lambda lease: True)
+        elsewhere.setattr(flows.releases.resume, "is_dead", lambda lease: True)
         assert almoner.ask("run sweep")["requests"] == [1]
 
 
@@ -70,7 +69,7 @@ def test_a_swept_run_arms_nothing_more(any_almoner: Almoner, when: Any) -> None:
 def test_what_a_swept_run_has_made_is_not_taken(any_almoner: Almoner, when: Any) -> None:
     almoner = any_almoner
     almoner.approved()
-    when(flows.releases.commit, "write_draft", 1, lambda: sweep_the_living(almoner))
+    when(flows.releases.execute, "write_draft", 1, lambda: sweep_the_living(almoner))
     assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     assert ledger(almoner).artifacts() == 0
     assert sorted(folder.name for folder in almoner.home.quarantine.iterdir()) == ["1-1", "1-unfinished"]
@@ -94,7 +93,7 @@ def test_a_swept_run_does_not_touch_the_one_that_came_after(almoner: Almoner, wh
     if late == "while generating":
         when(InvisibleInkRule, "next_tokens", 3, another)
     else:
-        when(flows.releases.commit, "write_draft", 1, another)
+        when(flows.releases.execute, "write_draft", 1, another)
     assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"
     assert produced["state"] == almoner.state() == "produced"
     wasted = total_amount(plan[:2] if late == "while generating" else plan)
@@ -131,7 +130,7 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
 ) -> None:
     """Texts of released values are written when all is armed: other machines see of such a run its lease alone."""
     almoner = any_almoner
-    monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(flows.releases.attempt, "HEARTBEAT_SECONDS", 0.0)
     expiries: list[str] = []
 
     def written(*given: Any) -> None:
@@ -139,11 +138,11 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
             expiries.extend(ledger(almoner).leases_end())
             bench.progress("texts", done, 2)
         expiries.extend(ledger(almoner).leases_end())
-        monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 3600.0)
+        monkeypatch.setattr(flows.releases.attempt, "HEARTBEAT_SECONDS", 3600.0)
         bench.progress("texts", 2, 2)
         expiries.extend(ledger(almoner).leases_end())
         ledger(almoner).take_over()
-        monkeypatch.setattr(flows.releases.heartbeat, "HEARTBEAT_SECONDS", 0.0)
+        monkeypatch.setattr(flows.releases.attempt, "HEARTBEAT_SECONDS", 0.0)
         bench.progress("texts", 2, 2)
         raise AssertionError("the run goes on")
 
@@ -206,7 +205,7 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
     almoner.approved()
     killed("run 1", "mid generation")
     plan = instalments(almoner)
-    is_dead = flows.releases.sweep.is_dead
+    is_dead = flows.releases.resume.is_dead
     seen: list[object] = []
 
     def another_is_faster(lease: Any) -> bool:
@@ -216,7 +215,7 @@ def test_two_sweeps_at_once_both_end_well(almoner: Almoner, monkeypatch: pytest.
             assert almoner.ask("run sweep")["requests"] == [1]
         return found
 
-    monkeypatch.setattr(flows.releases.sweep, "is_dead", another_is_faster)
+    monkeypatch.setattr(flows.releases.resume, "is_dead", another_is_faster)
     assert almoner.ask("run sweep") == {"requests": [], "folders_removed": 0}
     assert balance(almoner).spent == total_amount(plan[:3])
     is_clean(almoner, left=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import flows.releases.sweep
+import flows.releases.resume
 from models_db.services import artifacts, attempts, budget
 from models_db.values.amounts import Amount, total_amount
 from tasks.decoding.sampling_rule import InvisibleInkRule
@@ -110,7 +110,7 @@ def test_a_ledger_that_stays_away_gives_nothing_back(
     assert almoner.state() == "running"
     nothing_is_out(almoner)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(flows.releases.sweep, "is_dead", lambda lease: True)
+        elsewhere.setattr(flows.releases.resume, "is_dead", lambda lease: True)
         assert almoner.ask("run sweep")["requests"] == [1]
     assert balance(almoner).spent == armed
     is_clean(almoner, left=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.approvals import load_review, request_review
+from flows.approvals import build_review, review
 from flows.releases import attempt, execute
 from flows.workspace.workspace import open_workspace
 from models_db.errors import Refused
@@ -87,7 +87,7 @@ def test_a_release_of_another_version_is_approved_there_or_rejected(
     with monkeypatch.context() as upgraded:
         upgraded.setattr(approved_request, "plan_json", lambda plan: {})
         if code is not None:
-            upgraded.setattr(request_review, "code_digest", lambda: code)
+            upgraded.setattr(review, "code_digest", lambda: code)
         error = "PlanMismatch" if code is None else "UndecidableHere"
         before = snapshot(almoner.database)
         assert almoner.ask('approve 1 --gate publish --reason "x"', 1)["error"] == error
@@ -138,7 +138,7 @@ def test_what_no_authorisation_is_for_is_shown_published_and_approved_nowhere(
         almoner.type(f"run {number}")
     assert almoner.ask(f'approve {number} --gate publish --reason "x"', 1)["error"] == "ProposalAltered"
     with monkeypatch.context() as unseen:
-        unseen.setattr(load_review, "require_authorised", lambda session, request: None)
+        unseen.setattr(build_review, "require_authorised", lambda session, request: None)
         almoner.type(f'approve {number} --gate publish --reason "not seen"')
     assert almoner.ask(f"publish {number} --to {almoner.folder / 'out'}", 1)["error"] == "ProposalAltered"
     assert almoner.state(number) == "produced"

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from cli.web import person_sessions
+from cli.web import sessions as person_sessions
 from cli.web.access import AccessOptions, access_policy
 from flows.governance import passkeys as registration
 from flows.workspace.workspace import open_workspace

@@ -14,7 +14,7 @@ from cli.web import person_pages
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from cli.web.middleware import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
-from cli.web.sign_in_challenges import MOST_SIGN_INS
+from cli.web.sessions import MOST_SIGN_INS
 from models_db.services import people
 from models_db.values.canonical_json import encode_canonical
 from tasks.release.signatures.webauthn import encode_url

@@ -167,7 +167,7 @@ def test_prefect_keeps_the_name_of_an_error_and_the_machine_its_text(
     with pytest.raises(RuntimeError, match="OtherLedger"):
         run_due_slot(1, "another")
     for problem, name in ((ModelNotPulled("tiny"), "ModelNotPulled"), (ValueError(PRIVATE_TEXT), "TaskFailed")):
-        monkeypatch.setattr("flows.releases.pricing.model_facts", Mock(side_effect=problem))
+        monkeypatch.setattr("flows.releases.propose.model_facts", Mock(side_effect=problem))
         with pytest.raises(RuntimeError, match=f"^{name}$"):
             run_due_slot(1, ledger_of(almoner))
     assert "'tiny'" in capsys.readouterr().err

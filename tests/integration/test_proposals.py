@@ -228,7 +228,7 @@ def test_another_configuration_is_told_by_its_fields(authorised: Team, changes: 
 
 
 def test_another_version_of_almoner_ends_it(authorised: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.releases.pricing.code_digest", lambda: "c" * 64)
+    monkeypatch.setattr("flows.releases.propose.code_digest", lambda: "c" * 64)
     root = authorised.root
     told = refused(root, f"release request {root.request_file(**SMALL)} --standing 1", "AuthorisationExhausted")
     assert told["facts"]["differs"] == ["code"]

@@ -273,7 +273,7 @@ def test_a_run_that_may_not_begin_is_refused_before_anything_is_loaded_for_it(
 @pytest.mark.slow
 def test_what_is_refused_early_needs_no_language_model() -> None:
     code = (
-        "import sys, cli.app, flows.releases.attempt, flows.releases.sweep, flows.releases.publish; "
+        "import sys, cli.app, flows.releases.attempt, flows.releases.resume, flows.releases.publish; "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

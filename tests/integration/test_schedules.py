@@ -241,7 +241,7 @@ def test_what_is_missing_here_decides_nothing(almoner: Almoner, monkeypatch: pyt
         raise ModelNotPulled("tiny")
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.releases.pricing.model_facts", not_there)
+        patch.setattr("flows.releases.propose.model_facts", not_there)
         assert [problem["error"] for problem in look(almoner)["problems"]] == ["ModelNotPulled"]
     assert slots(almoner) == []
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]

@@ -25,7 +25,7 @@ PLACES: dict[str, Place] = {
     "a step is drawn": ("tasks.decoding.sampling_rule", "InvisibleInkRule.next_tokens", 48),
     "a step is written down": ("tasks.decoding.journal", "Journal.step", 48),
     "another attempt goes on": ("tasks.decoding.journal", "Journal.go_on", 1),
-    "the draft is written": ("flows.releases.commit", "write_draft", 4),
+    "the draft is written": ("flows.releases.execute", "write_draft", 4),
     "the artifact is committed": ("models_db.services.artifacts", "record_artifact", 4),
     "the artifact is kept": ("flows.releases.execute", "commit_artifact", 4),
     "the journal is removed": ("tasks.decoding.journal", "Journal.discard", 8),

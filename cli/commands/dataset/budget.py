@@ -8,17 +8,18 @@ from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
-from cli.framework.price_data import ViewingData
+from cli.framework.result_types import SecrecyEndData, ViewingData, secrecy_end_data
 from cli.framework.review_screen import render_sections
-from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
 from cli.framework.tables import table
-from flows.datasets.budget_summary import summarise_budget
-from flows.datasets.budget_view import BudgetView, CohortLine, load_budget
-from flows.datasets.forecast import (
+from flows.datasets.budget import (
+    BudgetView,
+    CohortLine,
     count_admitted,
     epsilon_after,
     forecast_table,
     largest_epsilon,
+    load_budget,
+    summarise_budget,
 )
 from flows.governance.exposure import SIZES_FIXED, AccountFigure, LimitInOrders
 from flows.workspace.workspace import open_workspace

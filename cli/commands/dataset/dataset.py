@@ -13,7 +13,7 @@ from cli.commands.dataset import erase
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
 from cli.framework.progress import progress_bar
-from cli.framework.proposal_view import waiting_sentence
+from cli.framework.review_screen import waiting_sentence
 from cli.framework.tables import fact_list, groups_table, table, warning_panel
 from flows.datasets.inventory import describe_datasets, list_datasets
 from flows.workspace.workspace import Workspace, open_workspace

@@ -13,9 +13,8 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import table
-from flows.audit.export import ExportFormat, link_details, link_to_json
+from flows.audit.export import ExportFormat, link_details, link_to_json, require_known_names
 from flows.audit.export import export_links as write_export
-from flows.audit.known_names import require_known_names
 from flows.workspace.workspace import ReadOnlyWorkspace, open_read_only, open_workspace
 from models_db.database.base import utc_now
 from models_db.errors import UsageError
@@ -25,8 +24,7 @@ from models_db.services.audit.verify_chain import AnchorPlacement
 from tasks.object_storage.address import parse_place
 
 if TYPE_CHECKING:
-    from flows.audit.anchors import Anchor
-    from flows.audit.verify import AuditVerification
+    from flows.audit.verify import Anchor, AuditVerification
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.tables import table
-from flows.governance.policy_change import PolicyChange, adopt_policy_file, compare_policy, policy_in_force
+from flows.governance.policy import PolicyChange, adopt_policy_file, compare_policy, policy_in_force
 from flows.workspace.policy_file import policy_text
 from flows.workspace.workspace import open_workspace
 from models_db.policies.policy import Policy

@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.proposal_view import ProposalData, approve_hint, as_data, proposal_table
-from cli.framework.review_screen import render_review
+from cli.framework.review_screen import ProposalData, approve_hint, as_data, proposal_table, render_review
 from cli.framework.tables import table
 from flows.approvals.decide import load_review
 from flows.approvals.propose_change import ProposalRow, list_proposals, proposal_row

@@ -10,8 +10,8 @@ from cli.commands.governance.proposal import ProposalShown
 from cli.commands.governance.proposal import show_proposal as show_proposal
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails
-from cli.framework.price_data import PriceData
-from cli.framework.proposal_view import ProposalData, as_data, proposal_table, waiting_sentence
+from cli.framework.result_types import PriceData
+from cli.framework.review_screen import ProposalData, as_data, proposal_table, waiting_sentence
 from cli.framework.tables import fact_list
 from flows.approvals import propose_change
 from flows.workspace.workspace import open_workspace

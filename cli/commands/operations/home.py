@@ -16,7 +16,7 @@ from cli.framework.prompts import read_passphrase
 from cli.framework.tables import fact_list, table
 from flows.audit import health
 from flows.datasets.erase import stored_versions
-from flows.governance.policy_change import adopt_first_policy
+from flows.governance.policy import adopt_first_policy
 from flows.governance.principals import find_member
 from flows.workspace.file_system import require_local_ledger
 from flows.workspace.policy_file import DEFAULT_POLICY

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
-from cli.framework.shared_result_types import MetricData
+from cli.framework.result_types import MetricData
 from cli.framework.tables import table
 from flows.attacks.result_store import list_results
 from flows.workspace.yaml_files import read_fields

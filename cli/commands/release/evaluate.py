@@ -8,8 +8,8 @@ from typing_extensions import TypedDict
 from cli.commands.release.approve import Request
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
+from cli.framework.result_types import MetricData
 from cli.framework.run_options import Runner, RunnerAddress
-from cli.framework.shared_result_types import MetricData
 from cli.framework.tables import table
 from models_db.errors import UsageError
 

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import DatasetName
-from cli.framework.price_data import ChosenParameter, PriceData
+from cli.framework.result_types import ChosenParameter, PriceData
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_yaml
@@ -131,8 +131,7 @@ def plan(
     workspace = open_workspace(context.home)
     with workspace.database.read() as session:
         datasets.find_dataset(session, dataset)  # before the libraries of pricing are loaded
-    from flows.datasets.plan_release import parse_minutes, parse_options, plan_release
-    from flows.datasets.request_file import write_request
+    from flows.datasets.plan_release import parse_minutes, parse_options, plan_release, write_request
 
     given: dict[str, Any] = {
         "epsilon": epsilon, "epsilon_while_secret": epsilon_while_secret, "delta": delta, "kind": kind,

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from cli.commands.release.release import RequestId
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.price_data import SecretFigure
+from cli.framework.result_types import SecretFigure
 from cli.framework.tables import table
 from flows.workspace.workspace import open_workspace
 from models_db.services import artifacts

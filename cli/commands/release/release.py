@@ -11,9 +11,8 @@ from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails, ReviewDetails
-from cli.framework.price_data import PriceData, SecretFigure
-from cli.framework.proposal_view import ProposalData, as_data, waiting_sentence
-from cli.framework.shared_result_types import SecrecyEndData, secrecy_end_data
+from cli.framework.result_types import PriceData, SecrecyEndData, SecretFigure, secrecy_end_data
+from cli.framework.review_screen import ProposalData, as_data, waiting_sentence
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields

@@ -64,7 +64,7 @@ def report(
     Example: almoner report 1 --out report.html
     """
     from flows.releases.publish import find_artifact
-    from flows.reports.write import replace_page, write_report
+    from flows.reports.build import replace_page, write_report
     from flows.workspace.workspace import open_workspace
     from tasks.reporting.report_parts import Version
     from tasks.text.doubts import describe_doubts

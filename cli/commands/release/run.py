@@ -98,7 +98,7 @@ def _execute(
     workspace = open_workspace(context.home)
     _require_startable(workspace, request_id)
     from flows.releases.attempt import check
-    from flows.releases.sweep import forfeit_own_dead_attempts
+    from flows.releases.resume import forfeit_own_dead_attempts
 
     forfeit_own_dead_attempts(workspace, request_id)
     checked = check(workspace, request_id)
@@ -119,7 +119,7 @@ def _require_startable(workspace: Workspace, request_id: int) -> None:
 
 
 def _sweep_result(context: CommandContext) -> CommandResult[AttemptsSwept]:
-    from flows.releases.sweep import sweep_attempts
+    from flows.releases.resume import sweep_attempts
 
     swept = sweep_attempts(open_workspace(context.home))
     data = AttemptsSwept(requests=list(swept.requests), folders_removed=swept.folders)

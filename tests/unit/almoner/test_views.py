@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from almoner.rows import TEXT_COLUMNS, TOPIC_COLUMNS, Rows
+from almoner.bundle import TEXT_COLUMNS, TOPIC_COLUMNS, Rows
 from almoner.views import Price, Review
 from flows.approvals.review import Review as GateReview
 from models_db.policies.policy import Policy

@@ -2,9 +2,9 @@
 
 import pytest
 
-import cli.removed_commands
+import cli.command_table
 from cli.app import main
-from cli.removed_commands import REMOVED_COMMANDS
+from cli.command_table import REMOVED_COMMANDS
 from models_db.values.requests import REMOVED_SETTINGS, ReleaseRequest, RequestModel, parse_model
 from tests.refusals import refusal
 
@@ -13,9 +13,9 @@ from tests.refusals import refusal
 def test_a_removed_name_is_explained(
     line: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli.removed_commands, "REMOVED_COMMANDS", {name: "Use another."})
+    monkeypatch.setattr(cli.command_table, "REMOVED_COMMANDS", {name: "Use another."})
     assert answer(line, monkeypatch, capsys).endswith("for it was removed. Use another.")
-    monkeypatch.setattr(cli.removed_commands, "REMOVED_COMMANDS", {})
+    monkeypatch.setattr(cli.command_table, "REMOVED_COMMANDS", {})
     assert "removed" not in answer(line, monkeypatch, capsys)
 
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from cli.web.charts import MOST_LINES, MOST_ROWS, NAME_SPACING, budget_bar, burn_chart, burn_rows, visible_series
-from flows.dashboard.balances import BalanceFigures, figures_of
-from flows.dashboard.burn_down import BurnDown, burn_down_of
+from flows.dashboard.burn_down import BalanceFigures, BurnDown, burn_down_of, figures_of
 from models_db.services.budget import Balance
 from models_db.services.datasets import LifetimeClaim
 from models_db.values.amounts import Amount

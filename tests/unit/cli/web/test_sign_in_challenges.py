@@ -1,7 +1,13 @@
 """Challenges of a sign-in: nobody displaces or shuts out anybody; each counts once, for five minutes, here alone."""
 
-from cli.web.person_sessions import MOST_SESSIONS, PersonSessions
-from cli.web.sign_in_challenges import CHALLENGE_BYTES, CHALLENGE_SECONDS, MOST_SIGN_INS, SignInChallenges
+from cli.web.sessions import (
+    CHALLENGE_BYTES,
+    CHALLENGE_SECONDS,
+    MOST_SESSIONS_OF_A_PERSON,
+    MOST_SIGN_INS,
+    PersonSessions,
+    SignInChallenges,
+)
 from models_db.services.audit.chain import Actor
 from tests.refusals import refusal
 from tests.unit.cli.web.test_sessions import Hand
@@ -82,7 +88,7 @@ def test_one_person_signs_in_so_often_and_others_notice_nothing() -> None:
 def test_the_sessions_of_one_person_close_no_session_of_another() -> None:
     sessions = PersonSessions(Hand())
     tom, first, second = sessions.open(TOM, 2), sessions.open(SUE, 1), sessions.open(SUE, 1)
-    for _ in range(MOST_SESSIONS - 1):
+    for _ in range(MOST_SESSIONS_OF_A_PERSON - 1):
         sessions.open(SUE, 1)
     assert sessions.find(first) is None
     assert sessions.find(second) is not None

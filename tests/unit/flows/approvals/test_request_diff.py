@@ -1,6 +1,6 @@
 """What changed since the release before."""
 
-from flows.approvals.request_diff import ABSENT_VALUE, IGNORED_FIELDS, request_differences
+from flows.approvals.review import ABSENT_VALUE, IGNORED_FIELDS, request_differences
 from tests.unit.tasks.publishing.builders import a_request
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.audit.anchors import ChainHead, read_anchor
+from flows.audit.verify import ChainHead, read_anchor
 from models_db.services.audit.chain import ChainPosition
 from tasks.common.files import FileUnfit, encode_json
 from tasks.release.signatures.ed25519 import SigningKey

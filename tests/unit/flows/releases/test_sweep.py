@@ -6,7 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
-from flows.releases.sweep import is_dead
+from flows.releases.resume import is_dead
 from flows.workspace.workspace import process_owner
 from models_db.database.base import utc_now
 from models_db.tables import Lease

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.workspace.plain_yaml import MOST_DEPTH, MOST_DIGITS, InvalidYaml, parse_yaml
+from flows.workspace.yaml_files import MOST_DEPTH, MOST_DIGITS, InvalidYaml, parse_yaml
 
 SECRET = "Quartermaine"
 

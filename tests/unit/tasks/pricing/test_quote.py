@@ -318,7 +318,7 @@ def test_models_are_named_to_the_byte_or_refused() -> None:
 
 def test_pricing_does_not_load_torch() -> None:
     """A price is to be there at once; torch and transformers take seconds to import."""
-    code = "import flows.releases.pricing, sys; print(sorted({'torch', 'transformers', 'prefect'} & set(sys.modules)))"
+    code = "import flows.releases.propose, sys; print(sorted({'torch', 'transformers', 'prefect'} & set(sys.modules)))"
     root = Path(__file__).resolve().parents[4]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,6 +1,6 @@
 """What proposals say in the end, and proposals as programs read them."""
 
-from cli.framework.proposal_view import approve_hint, as_data, waiting_sentence
+from cli.framework.review_screen import approve_hint, as_data, waiting_sentence
 from models_db.values.amounts import Amount
 from tests.unit.flows.approvals.test_propose_change import a_row
 
