@@ -1,11 +1,13 @@
 """Invocations that charge nothing: no private text is read, the data is public, or an earlier release is processed.
 
-They are recorded like any other, so that the ledger shows every run; their loss is zero by definition, and for the
-unprotected ones only because they are refused on governed data (PRIVACY §4.3).
+Invocations that lose nothing about governed data: no private text is read, or the data is public. They are recorded
+like any other, so that the ledger shows every run; their loss is zero by definition, and for the unprotected ones only
+because they are refused on governed data (PRIVACY §4.3).
 
-Output made of released values alone is as private as these values (post-processing; Bun and Steinke 2016,
-Lemma 1.8). Beside its parent it adds nothing to the lifetime of a dataset. Read by itself it is still about the units
-that the parent read, so its claim is the parent's, never (0, 0): the event carries what the parent's mechanisms cost.
+Post-processing of an earlier release: it reads nothing private and charges nothing. Output made of released values
+alone is as private as these values (post-processing; Bun and Steinke 2016, Lemma 1.8). Beside its parent it adds
+nothing to the lifetime of a dataset. Read by itself it is still about the units that the parent read, so its claim is
+the parent's, never (0, 0): the event carries what the parent's mechanisms cost.
 """
 
 from collections.abc import Sequence

@@ -4,9 +4,10 @@ A rebuilt table, a restored dump or a manual change can lose a trigger silently.
 the reference is the same migrations run in a scratch place, which on SQLite is memory and on PostgreSQL a schema of the
 same server inside a savepoint that is rolled back. So definitions are compared in the server's own wording.
 
-The reference of the self-check is made by the same migrations, so a trigger that a revision loses is missing from the
-reference too, and the comparison reports nothing. Therefore the protections of the ledger are counted before and after
-each revision, in every run of the migrations: every name that disappears must be in the revision's own `gives_up`.
+Protections that a revision must not remove from the revisions before it. The reference of the self-check is made by the
+same migrations, so a trigger that a revision loses is missing from the reference too, and the comparison reports
+nothing. Therefore the protections of the ledger are counted before and after each revision, in every run of the
+migrations: every name that disappears must be in the revision's own `gives_up`.
 """
 
 import os

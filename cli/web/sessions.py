@@ -1,14 +1,17 @@
 """Sessions in memory, of clients with the token and of people with a passkey, and challenges that passkeys answer.
 
-A session is 256 random bits in a cookie; only its digest is kept here, and all of them end with the process.
+Sessions of clients that have shown the token, kept in memory, and a limit on failed logins. A session is 256 random
+bits in a cookie; only its digest is kept here, and all of them end with the process.
 
-Whoever asks for challenges costs no memory, and so displaces nobody's. A signature cannot be guessed, so wrong answers
-are not counted: a count by address would shut out all who share a proxy, and one by the person who is named would let
-anybody shut that person out. What is kept and counted are right answers, which nobody gives but that person.
+Challenges that passkeys answer to sign in: signed, so that none is kept, with an end, and used once. Whoever asks for
+challenges costs no memory, and so displaces nobody's. A signature cannot be guessed, so wrong answers are not counted:
+a count by address would shut out all who share a proxy, and one by the person who is named would let anybody shut that
+person out. What is kept and counted are right answers, which nobody gives but that person.
 
-A session shows what its person may see and takes their forms. It decides nothing: each decision needs an answer of its
-own. A session has a value in a cookie, of which only the digest is kept here, and one in each form (against forged
-forms); both change with every decision, and all sessions end with the process.
+Sessions of people who have signed in with a passkey, in memory. A session shows what its person may see and takes their
+forms. It decides nothing: each decision needs an answer of its own. A session has a value in a cookie, of which only
+the digest is kept here, and one in each form (against forged forms); both change with every decision, and all sessions
+end with the process.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
 """Decisions of stewards at the gates: confirmed, loaded, signed and recorded, here or on another machine.
 
-A confirmation is compared under every policy, from a terminal, a pipe, an option or Python.
+What a person gives with a decision: a reason, and the dataset's name typed as confirmation. A confirmation is compared
+under every policy, from a terminal, a pipe, an option or Python.
 """
 
 import unicodedata

@@ -1,7 +1,7 @@
 """Review for a steward's decision: its inputs as one closed value, a digest to sign, and sections in reading order.
 
-They are collected from the ledger, or read from a file on a steward's own machine. The same functions turn both into a
-`Review`; they compute each digest from the content.
+Inputs of a request's review at a gate, as one closed value. They are collected from the ledger, or read from a file on
+a steward's own machine. The same functions turn both into a `Review`; they compute each digest from the content.
 
 Each kind of review (a request at the spend gate, its files at the publish gate, a proposal) writes its own sections, so
 the code that shows or signs a review does not depend on its kind.

@@ -1,7 +1,8 @@
 """Erasure: the text of a unit, a version or a dataset leaves the home; budget, marks and audit log stay.
 
-The list is the whole: a further place in the home gets its row here, and a planted text in
-tests/integration/test_erasure.py that is found wherever this list leaves something out.
+Places of a project home that may hold text or values derived from it, and the effect of erasure on each. The list is
+the whole: a further place in the home gets its row here, and a planted text in tests/integration/test_erasure.py that
+is found wherever this list leaves something out.
 
 | kind | what lies there |
 | --- | --- |

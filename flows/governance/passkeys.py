@@ -1,7 +1,8 @@
 """Passkeys: an invitation, the browser's answer, the person's own signature; and answers to a challenge.
 
-The page on which a browser creates a passkey sends nothing to the dashboard. It shows a command, which its person types
-in the home that made the invitation; there the person's own key certifies the passkey. So whoever serves the page can
+Registration of passkeys: an invitation from the command line, the browser's answer, the person's own signature. The
+page on which a browser creates a passkey sends nothing to the dashboard. It shows a command, which its person types in
+the home that made the invitation; there the person's own key certifies the passkey. So whoever serves the page can
 neither register a passkey later nor for somebody else.
 """
 

@@ -1,7 +1,7 @@
 """Policy in force, its checks at every step, and its change: the difference of two policies and an adoption.
 
-A check returns nothing or raises, so that no caller can overlook its answer. The database enforces approvals and
-limits once more.
+Policy in force, and its checks at every step. A check returns nothing or raises, so that no caller can overlook its
+answer. The database enforces approvals and limits once more.
 """
 
 import os

@@ -3,9 +3,9 @@
 The approved request is the authority. Before anything is held, the request is priced again with today's code, policy
 and model; unless that gives exactly the approved plan, the run is refused.
 
-Other machines see of a run its lease alone, and arming prolongs that. But texts are written when everything is armed,
-by an external model perhaps for hours: a sweep elsewhere would take such a run for dead, and what it has made could not
-be committed.
+Heartbeat of a run that works for long without arming. Other machines see of a run its lease alone, and arming prolongs
+that. But texts are written when everything is armed, by an external model perhaps for hours: a sweep elsewhere would
+take such a run for dead, and what it has made could not be committed.
 """
 
 import secrets

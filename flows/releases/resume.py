@@ -1,8 +1,9 @@
 """Resumption of interrupted runs from what is paid and on disk, and the sweep after processes that died.
 
-The ledger says which instalments are paid; the journal says which tokens were drawn with them. An attempt that goes on
-keeps the split into batches, skips one draw of every text for each time the work was interrupted, draws with what is
-paid, and pays only what never was: all attempts together never cost more than the plan (docs/decisions/0023).
+Resumption of an interrupted run: its quarantine folder, compared with the paid budget in the ledger. The ledger says
+which instalments are paid; the journal says which tokens were drawn with them. An attempt that goes on keeps the split
+into batches, skips one draw of every text for each time the work was interrupted, draws with what is paid, and pays
+only what never was: all attempts together never cost more than the plan (docs/decisions/0023).
 """
 
 import socket

@@ -1,7 +1,8 @@
 """Secret keys of a home, and the content of stored versions, each compared with the ledger's commitments.
 
-There are two kinds: the overlap key, under which every mark of a unit is made, and one key for each partition. Nothing
-else reads their files, so no command works with a key that is damaged, or of another home.
+Secret keys of a home that say who a person is and in which block, each read only against the ledger's commitment. There
+are two kinds: the overlap key, under which every mark of a unit is made, and one key for each partition. Nothing else
+reads their files, so no command works with a key that is damaged, or of another home.
 """
 
 from collections.abc import Iterator

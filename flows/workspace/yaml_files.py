@@ -1,9 +1,10 @@
 """YAML files written by people: plain data only, read strictly; and new files written for them.
 
-Of YAML 1.2's core schema: mappings, lists, text, `true`, `false`, `null`, decimal numbers. What YAML 1.1 made of other
-words is text here: `yes`, `no`, `on`, `off`, days and times. Refused by name are anchors and aliases (a short file can
-stand for a huge one), tags, keys that are there twice, and numbers that 1.1 reads in another base (`010`, `0x1f`,
-`1_000`, `1:30`), as not-a-number, or with too many digits. No error quotes the file: another one may have been meant.
+Strict YAML reader: plain data only; text that two YAML readers could read differently is refused. Of YAML 1.2's core
+schema: mappings, lists, text, `true`, `false`, `null`, decimal numbers. What YAML 1.1 made of other words is text here:
+`yes`, `no`, `on`, `off`, days and times. Refused by name are anchors and aliases (a short file can stand for a huge
+one), tags, keys that are there twice, and numbers that 1.1 reads in another base (`010`, `0x1f`, `1_000`, `1:30`), as
+not-a-number, or with too many digits. No error quotes the file: another one may have been meant.
 """
 
 import errno

@@ -1,7 +1,8 @@
 """Definitions of guards, actions and functions, and conditions that several guards share, as SQL.
 
-Aliases of rows are the same in all guards: `r` a request, `m` a proposal, `p` its policy, `d` a dataset, `a` an
-approval or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation, `f` an artifact, `t` a transition.
+Conditions that several guards share, as SQL. Aliases of rows are the same in all guards: `r` a request, `m` a proposal,
+`p` its policy, `d` a dataset, `a` an approval or an account, `b` a block, `h` a hold, `e` an entry, `i` an invocation,
+`f` an artifact, `t` a transition.
 """
 
 from dataclasses import dataclass

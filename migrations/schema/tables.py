@@ -1,8 +1,9 @@
 """The tables of the ledger, with what the schema derives from their columns, and what links say of their rows.
 
-A transaction is one link. The tables in `LEADING` say what happened, those in `FOLLOWING` where none of these got a
-row (in the order of their ranks). Actor, dataset and request follow from the columns of a row, or of the rows to which
-it refers. The views have the same text on both databases.
+What links say of the rows that they name: kind, actor, dataset and request, one view for each table. A transaction is
+one link. The tables in `LEADING` say what happened, those in `FOLLOWING` where none of these got a row (in the order of
+their ranks). Actor, dataset and request follow from the columns of a row, or of the rows to which it refers. The views
+have the same text on both databases.
 """
 
 from collections.abc import Mapping

@@ -1,14 +1,16 @@
 """Connections to a database: reuse between two transactions, and the queue of the writers of one SQLite file.
 
-Opening a connection costs more than a transaction: SQLite reads the schema, and copies its whole log back when the last
-connection is closed; PostgreSQL starts a process, which plans every guard anew. A kept connection must not outlive its
-database: a forked process opens its own, a file that was moved away or replaced is left, a session that its server has
-ended is left, and after a pause a server may have gone without a word.
+Reuse of one connection between two transactions, for as long as the connection is valid. Opening a connection costs
+more than a transaction: SQLite reads the schema, and copies its whole log back when the last connection is closed;
+PostgreSQL starts a process, which plans every guard anew. A kept connection must not outlive its database: a forked
+process opens its own, a file that was moved away or replaced is left, a session that its server has ended is left, and
+after a pause a server may have gone without a word.
 
-SQLite lets a writer that finds the file locked sleep, longer each time, up to a tenth of a second, and the file lies
-idle meanwhile. Here the writer holds a lock of its own on the log beside the file, and one of the others, the head of
-the queue, polls it often. This lock is advisory: SQLite's lock decides, and a process that cannot get the first one
-waits for SQLite's.
+Queue of the writers of one SQLite file: each keeps the turn for a slice of time before the next one begins. SQLite lets
+a writer that finds the file locked sleep, longer each time, up to a tenth of a second, and the file lies idle
+meanwhile. Here the writer holds a lock of its own on the log beside the file, and one of the others, the head of the
+queue, polls it often. This lock is advisory: SQLite's lock decides, and a process that cannot get the first one waits
+for SQLite's.
 
 A change of writers costs more than a write: the pages must be read again, and the processor's caches are cold. So the
 last holder of the turn may take it again within its slice, and the head takes a free turn only if it is still free a

@@ -1,6 +1,7 @@
 """Requests, their plans as guards look them up, and their course: transitions, approvals, artifacts, publications.
 
-Nobody inserts into these tables; runs of equal instalments and of neighbouring blocks are one row each.
+Plans of requests, as guards look them up: written by the database from the request's own text. Nobody inserts into
+these tables; runs of equal instalments and of neighbouring blocks are one row each.
 """
 
 from sqlalchemy import CheckConstraint, Index, UniqueConstraint

@@ -4,8 +4,9 @@ A restricted profile, so that the standard library is enough and no two readers 
 below 2**53, booleans, null, arrays and objects. Floats are refused: every epsilon, delta and rho is an integer
 or a decimal string.
 
-RFC 8259 leaves these open: the standard library takes the last of two equal keys, `NaN`, and numbers of any length.
-Errors quote nothing of the input: a file that was named by mistake may be private.
+JSON from outside, parsed within bounds: size, nesting, digits of a number, each key once, valid Unicode. RFC 8259
+leaves these open: the standard library takes the last of two equal keys, `NaN`, and numbers of any length. Errors quote
+nothing of the input: a file that was named by mistake may be private.
 """
 
 import hashlib

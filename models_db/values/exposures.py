@@ -1,11 +1,13 @@
 """Ends of a release's protection: views of its unprotected figures, and the end of its assignment's secrecy.
 
-An internal metric reads private data without protection. A person who has seen one may choose by it what is requested,
-published or stopped next, and no later output can show that; so the mark is the account's, for every dataset that
-shares it, and is never removed.
+Views of unprotected figures: since when, by whom, and the effect on a lifetime claim (PRIVACY §10.3). An internal
+metric reads private data without protection. A person who has seen one may choose by it what is requested, published or
+stopped next, and no later output can show that; so the mark is the account's, for every dataset that shares it, and is
+never removed.
 
-A release claims a second, smaller epsilon only as long as nobody outside knows which units were behind which of its
-texts (decision 0132). Internal figures compare texts with units, so whoever has seen them may know.
+End of the secrecy of an assignment: since when units' places in a release are no longer secret, and why. A release
+claims a second, smaller epsilon only as long as nobody outside knows which units were behind which of its texts
+(decision 0132). Internal figures compare texts with units, so whoever has seen them may know.
 """
 
 from dataclasses import dataclass

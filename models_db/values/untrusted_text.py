@@ -1,11 +1,12 @@
 """Text from outside: made safe for screens, pages and files; whole numbers, plain names and reasons that can be stored.
 
-Two spellings of an id or a name that look the same are one person. So what decides about people
-(`principals.comparable_name`) and what names people in data (`tasks.corpus.units`) use one set of characters
-that nobody sees.
+Text from outside, made safe for screens, pages and files; and what a reader sees of it. Two spellings of an id or a
+name that look the same are one person. So what decides about people (`principals.comparable_name`) and what names
+people in data (`tasks.corpus.units`) use one set of characters that nobody sees.
 
-Lower-case ASCII letters, digits, `-`, `_` and `.`, beginning with a letter or digit. Two such names look different
-if they are: no capitals, no letters of other scripts, no spaces, no way out of a folder.
+Plain names of datasets, adapters and endpoints: one spelling for files, paths and eyes. Lower-case ASCII letters,
+digits, `-`, `_` and `.`, beginning with a letter or digit. Two such names look different if they are: no capitals, no
+letters of other scripts, no spaces, no way out of a folder.
 """
 
 import json

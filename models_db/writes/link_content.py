@@ -1,9 +1,9 @@
 """Content and hash of a link of the chain, spelled out the same on both backends.
 
-The body of a link is canonical JSON: `rows`, which names every row that the link commits to, and their digests by
-table: SHA-256 over its rows in the order of their ids, with a line feed between them. A row is spelled as canonical
-JSON of its columns as text. Kind, actor, dataset and request follow from the rows, by the views of
-`migrations.schema.tables`.
+Content of a link of the chain about the rows that it commits to, spelled out the same on both backends. The body of a
+link is canonical JSON: `rows`, which names every row that the link commits to, and their digests by table: SHA-256 over
+its rows in the order of their ids, with a line feed between them. A row is spelled as canonical JSON of its columns as
+text. Kind, actor, dataset and request follow from the rows, by the views of `migrations.schema.tables`.
 """
 
 import hashlib

@@ -1,11 +1,13 @@
 """The link of a transaction, added to the chain at its end, with a content that no caller chooses; claims of units.
 
-A transaction makes one claim for an account, however many units it brings: their number is private, and so is whether
-any of them was new. Hence the salt, which is in the row and in no link.
+Claims of units: marks go into the ledger under a claim, which gets its digest when the transaction ends. A transaction
+makes one claim for an account, however many units it brings: their number is private, and so is whether any of them was
+new. Hence the salt, which is in the row and in no link.
 
-On PostgreSQL triggers note new rows in `pending_link`, `almoner_link` makes the link, and the server does not commit
-what a login has added while a row has no link (`pending_link_is_told`). On SQLite the session keeps the list in memory,
-and `Database.write` makes the link.
+The link of a transaction: added to the chain at its end, with a content that no caller chooses. On PostgreSQL triggers
+note new rows in `pending_link`, `almoner_link` makes the link, and the server does not commit what a login has added
+while a row has no link (`pending_link_is_told`). On SQLite the session keeps the list in memory, and `Database.write`
+makes the link.
 """
 
 import hashlib

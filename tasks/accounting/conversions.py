@@ -4,10 +4,11 @@ Every function returns the smallest `Amount` that covers the loss of ONE invocat
 rho is the supremum over alpha > 1 of D_alpha / alpha, D_alpha the Renyi divergence of the worst neighbouring
 pair (Bun and Steinke, arXiv 1605.02065, Definition 1.1); the tests compute that supremum on its own.
 
-The form is dp-accounting's own `DpEvent.to_named_tuple` (0.6), nested: `module_name`, `class_name`, then the
-fields. Canonical JSON has no floats, so a float field is its `repr` as a string, which reads back to the same
-double. Written by hand here, because importing dp-accounting takes a second; `tasks.accounting.dp_accounting_check`
-reads it back through the library, and a test holds the two together.
+Mechanisms in dp-accounting's vocabulary, as the JSON stored beside every charge. The form is dp-accounting's own
+`DpEvent.to_named_tuple` (0.6), nested: `module_name`, `class_name`, then the fields. Canonical JSON has no floats, so a
+float field is its `repr` as a string, which reads back to the same double. Written by hand here, because importing
+dp-accounting takes a second; `tasks.accounting.dp_accounting_check` reads it back through the library, and a test holds
+the two together.
 """
 
 from fractions import Fraction

@@ -1,7 +1,8 @@
 """Lifetime claims and budgets: integer caps derived from epsilon and delta (PRIVACY §10.2), and the figures of readers.
 
-Every step that proposes, shows, signs, applies, checks or publishes a cap derives the amounts from the text that people
-read, by the function that registers a dataset. A differing amount in the ledger is an error in each of these steps.
+Lifetime claims: the integer caps behind an epsilon and a delta, derived and never accepted (PRIVACY §10.2). Every step
+that proposes, shows, signs, applies, checks or publishes a cap derives the amounts from the text that people read, by
+the function that registers a dataset. A differing amount in the ledger is an error in each of these steps.
 """
 
 from dataclasses import dataclass

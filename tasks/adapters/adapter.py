@@ -1,12 +1,14 @@
 """Adapter of summaries: projection of hidden states, their noisy mean to soft tokens, and the logit lens beside it.
 
-A hidden state at the end of a reading prompt represents the next token, which the head predicts. The head's output for
-a whole mean is how most titles begin; its output for the DIFFERENCE from the public mean is specific to the titles of
-this group. So it can name words that no public example has. (Reading inner states
-through the head is known as the logit lens: nostalgebraist 2020, "interpreting GPT: the logit lens". Here it is
-post-processing of a noisy mean.)
+Logit lens: words for a mean hidden state, without training, by the model's own head. A hidden state at the end of a
+reading prompt represents the next token, which the head predicts. The head's output for a whole mean is how most titles
+begin; its output for the DIFFERENCE from the public mean is specific to the titles of this group. So it can name words
+that no public example has. (Reading inner states through the head is known as the logit lens: nostalgebraist 2020,
+"interpreting GPT: the logit lens". Here it is post-processing of a noisy mean.)
 
-vectors = adapter.represent(rows.values, rows.valid)      # [N, c*r], each row by itself
+Adapter network: maps hidden states to vectors for averaging, and their noisy mean to soft tokens.
+
+    vectors = adapter.represent(rows.values, rows.valid)      # [N, c*r], each row by itself
     mean = <clipped, averaged over a public n, noised: tasks.mechanisms.vectors.noisy_mean>
     table = adapter.soft_tokens(mean, noise)                  # [m, D], post-processing
 

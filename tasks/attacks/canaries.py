@@ -1,9 +1,10 @@
 """Data of attacks: canaries planted in a copy of a corpus, and a public twin split into members and non-members.
 
-Carlini, Liu, Erlingsson, Kos, Song, "The Secret Sharer", USENIX Security 2019: the *exposure* of a planted secret s, by
-its rank among all secrets of the same form under some score, is log2(number of secrets) - log2(rank of s). Here the
-others are a sample of them, so the largest exposure is log2(1 + alternatives). A score that knows nothing gives every
-rank equally often, and an exposure of about 1.44 bits on average, not 0 (`chance`).
+Canaries: made-up secrets, planted in a copy of a corpus before its partition, and searched in the release. Carlini,
+Liu, Erlingsson, Kos, Song, "The Secret Sharer", USENIX Security 2019: the *exposure* of a planted secret s, by its rank
+among all secrets of the same form under some score, is log2(number of secrets) - log2(rank of s). Here the others are a
+sample of them, so the largest exposure is log2(1 + alternatives). A score that knows nothing gives every rank equally
+often, and an exposure of about 1.44 bits on average, not 0 (`chance`).
 
 Held-out canaries of the same form, planted nowhere, show what chance looks like, and make a membership test in which
 members and non-members differ in nothing but having been planted.
@@ -14,8 +15,9 @@ beginning of such a text leaves a stronger trace (Meeus et al., arXiv 2502.14921
 
 Planting is for public corpora alone: it changes what a release says, so no governed data are ever touched by it.
 
-The members, with canaries among them, are what a release is made from; the others are people of the same kind that it
-cannot have seen. Nothing but chance tells them apart, so whatever an attack finds comes from the release.
+Public twin: a public corpus split at random into members and non-members. The members, with canaries among them, are
+what a release is made from; the others are people of the same kind that it cannot have seen. Nothing but chance tells
+them apart, so whatever an attack finds comes from the release.
 """
 
 import math

@@ -1,20 +1,23 @@
 """What an attacker reads from released texts: identifiers, copies of documents, attributes of a person.
 
-A model can write an address that is in the corpus without having seen it there. So the share of the corpus's
-identifiers that appear is compared with that of identifiers which could not leak: those of texts of the same kind that
-were held out. Lukas et al., "Analyzing Leakage of Personally Identifiable Information in Language Models", IEEE S&P
-2023, call the first extraction recall; the held-out share is its chance level.
+Extraction of personal identifiers: released e-mail addresses, telephone numbers and names of a corpus. A model can
+write an address that is in the corpus without having seen it there. So the share of the corpus's identifiers that
+appear is compared with that of identifiers which could not leak: those of texts of the same kind that were held out.
+Lukas et al., "Analyzing Leakage of Personally Identifiable Information in Language Models", IEEE S&P 2023, call the
+first extraction recall; the held-out share is its chance level.
 
-Word for word: the longest run of words that a released text shares with any document (`suffix_automaton`; Lee et al.,
-ACL 2022). Nearly: the largest share of a text's four-word runs that one single document has (Broder 1997), which small
-changes cannot hide. Both are compared with documents of the same kind that the release cannot have seen.
+Memorisation: released texts that copy a document, word for word or nearly. Word for word: the longest run of words that
+a released text shares with any document (`suffix_automaton`; Lee et al., ACL 2022). Nearly: the largest share of a
+text's four-word runs that one single document has (Broder 1997), which small changes cannot hide. Both are compared
+with documents of the same kind that the release cannot have seen.
 
-The attacker knows a part of somebody's text, a public set of people whose attribute is known, and the release. It finds
-the released texts nearest to what it knows, lets each vote by its nearest public people, and takes the winner. If a
-release carries over more of a person than what everybody of that kind has in common, the guess is right more often for
-people of the corpus than for people who were held out. The guess at held-out people is the level to compare with: what
-can be inferred about anybody is no leak (Jayaraman and Evans, "Are Attribute Inference Attacks Just Imputation?",
-CCS 2022). The share of the commonest value stands beside both.
+Attribute inference: a guess about a person from the released texts nearest to that person. The attacker knows a part of
+somebody's text, a public set of people whose attribute is known, and the release. It finds the released texts nearest
+to what it knows, lets each vote by its nearest public people, and takes the winner. If a release carries over more of a
+person than what everybody of that kind has in common, the guess is right more often for people of the corpus than for
+people who were held out. The guess at held-out people is the level to compare with: what can be inferred about anybody
+is no leak (Jayaraman and Evans, "Are Attribute Inference Attacks Just Imputation?", CCS 2022). The share of the
+commonest value stands beside both.
 """
 
 import re

@@ -1,13 +1,16 @@
 """Membership inference from a release: a score for each text, and how well scores separate members.
 
-An average over all thresholds can hide an attack that is sure about a few people, so the TPR at a low FPR is reported,
-too (Carlini et al., "Membership inference attacks from first principles", IEEE S&P 2022, section III).
+Separation of members from non-members by a score: area under the ROC curve, and true-positive rate (TPR) at a low
+false-positive rate (FPR). An average over all thresholds can hide an attack that is sure about a few people, so the TPR
+at a low FPR is reported, too (Carlini et al., "Membership inference attacks from first principles", IEEE S&P 2022,
+section III).
 
 Every figure compares one list of members' scores with one of non-members'; a higher score means "member". Scores must
 be independent of each other given the release, which they are if members were chosen at random.
 
-A bigram model, as in the attacks on synthetic text of Meeus et al., "The Canary's Echo", arXiv 2502.14921, smoothed by
-a hierarchical Dirichlet prior (MacKay and Peto, Natural Language Engineering 1, 1995):
+Unigram model of a release's language: an attacker learns it from the released texts alone. A bigram model, as in the
+attacks on synthetic text of Meeus et al., "The Canary's Echo", arXiv 2502.14921, smoothed by a hierarchical Dirichlet
+prior (MacKay and Peto, Natural Language Engineering 1, 1995):
 
     P(w | v) = (c(v, w) + P(w)) / (c(v) + 1),     P(w) = (c(w) + 1/V) / (N + 1),
 

@@ -1,7 +1,8 @@
 """Privacy audit: trials of a mechanism on neighbouring inputs, their cases, and a proof about its epsilon (PRIVACY §8).
 
-One table. A mechanism without a case here could be broken for years without anybody noticing, so a test demands that
-every name of `tasks.mechanisms.registry` is in it; those that claim nothing say so.
+Audit cases of each mechanism: neighbouring inputs, a statistic, and the claim (PRIVACY §8). One table. A mechanism
+without a case here could be broken for years without anybody noticing, so a test demands that every name of
+`tasks.mechanisms.registry` is in it; those that claim nothing say so.
 
 A case is at epsilon 1, where a lower bound can come close in seconds: the event fixes what is charged, and the claim
 follows from the event alone. That a case can catch anything is shown by the broken twins of tests/statistical.

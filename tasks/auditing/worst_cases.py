@@ -1,16 +1,19 @@
 """Neighbouring inputs on which mechanisms leak nearly all that they may (PRIVACY §8).
 
-A few units whose phrase lies in one place, with and without one whose phrase lies elsewhere. A reader who knows all but
-that unit asks how far the sketches point where its features do.
+Neighbouring inputs on which noisy sketches leak nearly all that they may (PRIVACY §8). A few units whose phrase lies in
+one place, with and without one whose phrase lies elsewhere. A reader who knows all but that unit asks how far the
+sketches point where its features do.
 
-A few units that all point one way, with and without one that points the other way and is far too long. Every trial is a
-bin of its own, so that thousands of trials are a few rounds. The statistic of a trial adds up all rounds, weighted by
-their precision, as an attacker with full knowledge of the other units would.
+Neighbouring inputs on which rounds of noisy counts and sums leak nearly all that they may (PRIVACY §8). A few units
+that all point one way, with and without one that points the other way and is far too long. Every trial is a bin of its
+own, so that thousands of trials are a few rounds. The statistic of a trial adds up all rounds, weighted by their
+precision, as an attacker with full knowledge of the other units would.
 
-Audits run on a batch with one unit and on the same batch without it, through the shipped path from logits to a
-token or to a test's answer, or from hidden states to a noisy sum. Every value is artificial; no private text is read. A
-function takes the mechanism more than once, so that a test can let another one clip, or score, than the one whose claim
-is examined.
+Neighbouring inputs on which the mechanisms that read model outputs leak nearly all that they may (PRIVACY §8). Audits
+run on a batch with one unit and on the same batch without it, through the shipped path from logits to a token or to a
+test's answer, or from hidden states to a noisy sum. Every value is artificial; no private text is read. A function
+takes the mechanism more than once, so that a test can let another one clip, or score, than the one whose claim is
+examined.
 """
 
 import math

@@ -1,8 +1,9 @@
 """Context of a running generation: the model, the corpus, and the ledger's permission for every step.
 
-A step is armed, prepared, drawn and journalled. Preparation reads private data, perhaps for hours, and draws nothing: a
-run that dies in it has paid, and its successor may draw with that payment. The start of drawing is journalled first; a
-run that dies between that and the result has lost both, because a second draw would have to be paid for.
+Release steps: mechanisms that release one value each, drawn once even if the process dies (decision 0046). A step is
+armed, prepared, drawn and journalled. Preparation reads private data, perhaps for hours, and draws nothing: a run that
+dies in it has paid, and its successor may draw with that payment. The start of drawing is journalled first; a run that
+dies between that and the result has lost both, because a second draw would have to be paid for.
 
 `System.generate` calls `RunContext.arm(sequence, instalment)` before the first private byte of each step is read
 (PRIVACY §6); the ledger refuses what was not held.

@@ -1,14 +1,17 @@
 """Algorithms of metrics: divergence frontiers, logistic regression, common subsequences, and suffix automata.
 
-Pillutla et al., "MAUVE: Measuring the Gap Between Neural Text and Human Text using Divergence Frontiers", NeurIPS 2021,
-section 2: for mixtures R = w P + (1 - w) Q, the points (exp(-c KL(Q|R)), exp(-c KL(P|R))). The grid of w and its ends
-are those of the package mauve-text, so that both give the same figure for the same histograms.
+Divergence of two histograms: the area under their frontier, which is MAUVE of two quantised samples. Pillutla et al.,
+"MAUVE: Measuring the Gap Between Neural Text and Human Text using Divergence Frontiers", NeurIPS 2021, section 2: for
+mixtures R = w P + (1 - w) Q, the points (exp(-c KL(Q|R)), exp(-c KL(P|R))). The grid of w and its ends are those of the
+package mauve-text, so that both give the same figure for the same histograms.
 
-Hyyrö, "Bit-Parallel LCS-length Computation Revisited", AWOCA 2004, figure 4: each word of the other sequence costs one
-addition and a few logical operations on integers of as many bits as this sequence has words.
+Length of the longest common subsequence, with the bits of an integer as one column of the table. Hyyrö, "Bit-Parallel
+LCS-length Computation Revisited", AWOCA 2004, figure 4: each word of the other sequence costs one addition and a few
+logical operations on integers of as many bits as this sequence has words.
 
-A suffix automaton (Blumer et al., "The Smallest Automaton Recognizing the Subwords of a Text", TCS 40, 1985) of all
-texts, joined by a separator that no document contains; documents are read through it once and never stored.
+Suffix automaton: the longest runs that texts share with a stream of documents, in linear time. A suffix automaton
+(Blumer et al., "The Smallest Automaton Recognizing the Subwords of a Text", TCS 40, 1985) of all texts, joined by a
+separator that no document contains; documents are read through it once and never stored.
 """
 
 from collections.abc import Iterable, Sequence

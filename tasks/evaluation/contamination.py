@@ -1,7 +1,8 @@
 """Contamination probe: signs that the public model had read the private documents before any release.
 
-The known ones are in the public domain, or are forms of words that are free to repeat. The fresh ones were written for
-this file, in a similar tone.
+Passages on which the contamination probe is tried: texts that every large web corpus has, and texts of none. The known
+ones are in the public domain, or are forms of words that are free to repeat. The fresh ones were written for this file,
+in a similar tone.
 
 A document is cut into a beginning and a continuation. Somebody who knows a text by heart continues it as it goes on, so
 its own continuation is much likelier than another document's (the control). But whoever understands a language finds a

@@ -1,11 +1,13 @@
 """Confidence intervals of figures, 95 %: Wilson's of shares, jackknife of distinct occurrences, bootstrap of the rest.
 
-A bootstrap resample repeats texts and so lacks what the others had; leaving a few texts out at a time does less harm.
-The delete-a-group jackknife: Shao and Tu, "The Jackknife and Bootstrap", 1995, section 2.3; Kott, "The Delete-a-Group
-Jackknife", Journal of Official Statistics 17, 2001.
+Jackknife intervals (95 %) of figures that count distinct occurrences. A bootstrap resample repeats texts and so lacks
+what the others had; leaving a few texts out at a time does less harm. The delete-a-group jackknife: Shao and Tu, "The
+Jackknife and Bootstrap", 1995, section 2.3; Kott, "The Delete-a-Group Jackknife", Journal of Official Statistics 17,
+2001.
 
-Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3. The generator is an ordinary one with a
-fixed start: these intervals touch released texts or internal figures only, and a figure should come out the same twice.
+Percentile bootstrap intervals of figures over texts, 95 %. Efron and Tibshirani, "An Introduction to the Bootstrap",
+1993, section 13.3. The generator is an ordinary one with a fixed start: these intervals touch released texts or
+internal figures only, and a figure should come out the same twice.
 """
 
 import math

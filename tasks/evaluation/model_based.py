@@ -1,10 +1,11 @@
 """Metrics that ask a public model: perplexity, and its judgement, which counts only where it finds planted texts.
 
-A fluent text is better than its own words in another order, and better than a fluent text about something else.
+Calibration texts of the judge: public pairs of which one is clearly the better. A fluent text is better than its own
+words in another order, and better than a fluent text about something else.
 
-Ratings: G-Eval (Liu et al., EMNLP 2023, section 2), the mean of the ratings by the model's own probabilities. Pairs in
-both orders, and a pair whose answer changes with the order is a draw: Zheng et al., "Judging LLM-as-a-Judge", NeurIPS
-2023, section 3.4.
+Public model as a judge of released texts; a model that fails on planted texts gives no figure. Ratings: G-Eval (Liu et
+al., EMNLP 2023, section 2), the mean of the ratings by the model's own probabilities. Pairs in both orders, and a pair
+whose answer changes with the order is a draw: Zheng et al., "Judging LLM-as-a-Judge", NeurIPS 2023, section 3.4.
 """
 
 import math

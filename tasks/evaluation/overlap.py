@@ -1,6 +1,7 @@
 """Overlap of released texts with private documents: Jaccard similarity, ROUGE, verbatim runs.
 
-It is the one metric that reads every document, and not a sample; on workers it does so shard by shard.
+Verbatim overlap: the longest run of a private document in a released text. It is the one metric that reads every
+document, and not a sample; on workers it does so shard by shard.
 """
 
 import re

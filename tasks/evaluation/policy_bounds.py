@@ -1,8 +1,9 @@
 """Metrics that a policy requires, the bounds of their figures, and the override of a bound in an approval's reason.
 
-The reason of an approval is signed, stands in the audit log and on every screen, and is published with the release. An
-override begins with a sentence that names every figure outside its bound as it is, so it is signed for these figures
-and no others; what follows is the steward's own reason. A policy that says `overrides: refused` allows none.
+Override of a policy's bounds: explicit, in the signed reason of an approval, in one form. The reason of an approval is
+signed, stands in the audit log and on every screen, and is published with the release. An override begins with a
+sentence that names every figure outside its bound as it is, so it is signed for these figures and no others; what
+follows is the steward's own reason. A policy that says `overrides: refused` allows none.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Input of metrics: released texts, private documents, subsamples of them, their points, and tools.
 
-Points of private documents live in memory, as long as the evaluation; none are ever written.
+Released texts and private documents as points, each text embedded once for all metrics of an evaluation. Points of
+private documents live in memory, as long as the evaluation; none are ever written.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,9 @@ that once charged it, and compares. A name is never removed from here and never 
 (`models_db.values.events`); an unknown one is refused, not guessed. An extension's mechanism is recomputed where the
 extension is installed.
 
-Replacing is removing and adding: twice the sensitivity, so four times rho, holds for every mechanism. Where a unit
-moves at most k entries of a vector by exactly 1, and every entry has noise of its own, twice rho is enough:
+Loss of a mechanism when one unit is REPLACED, from an event stated for add-or-remove-one (PRIVACY §1). Replacing is
+removing and adding: twice the sensitivity, so four times rho, holds for every mechanism. Where a unit moves at most k
+entries of a vector by exactly 1, and every entry has noise of its own, twice rho is enough:
 
 * `noisy_count`: a unit is in one block, so it moves one of the counts of all blocks by 1, and its replacement another.
 * `noisy_histogram`: a unit is in at most one bin, by a function of that unit alone; as above, with bins for blocks.

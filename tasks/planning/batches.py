@@ -1,18 +1,19 @@
 """Batches and blocks that a release reads: public numbers only (PRIVACY §3).
 
-A block is split by keyed hash into `per_block` batches, and each sample has one batch to itself. `per_block` is
-declared in the request, or follows from a declared or noisily counted population so that a batch has about as many
-units as `references`; it may exceed the number of samples, and then only the first batches are read. Which ones is
-public and the same for all units, so a unit in an unread batch contributes nothing, and a unit in a read one meets
-exactly one sample's draws: every block is still charged once (docs/decisions/0002).
+Batches that a release reads: public numbers only (PRIVACY §3). A block is split by keyed hash into `per_block` batches,
+and each sample has one batch to itself. `per_block` is declared in the request, or follows from a declared or noisily
+counted population so that a batch has about as many units as `references`; it may exceed the number of samples, and
+then only the first batches are read. Which ones is public and the same for all units, so a unit in an unread batch
+contributes nothing, and a unit in a read one meets exactly one sample's draws: every block is still charged once
+(docs/decisions/0002).
 
 With labels, a block is split once for each label of the public set. A unit is read under one label, so it is in one
 batch as before. How many units a label has is private: they are taken to be equally many, so a frequent label has
 fuller batches than `references`, and a rare one emptier ones (docs/decisions/0020).
 
-A canonical request says which cohorts it reads if the dataset had several when it was made. So what it reads follows
-from its own words and from the number of blocks that every cohort has, which never changes: a cohort that is opened
-later adds nothing to it.
+Selection of blocks that a request reads: those of some cohorts. A canonical request says which cohorts it reads if the
+dataset had several when it was made. So what it reads follows from its own words and from the number of blocks that
+every cohort has, which never changes: a cohort that is opened later adds nothing to it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Warnings of a request: its model does not fit this machine, or little can come of its settings.
 
-It is no refusal: the machine that prices is often not the one that runs. A run on a machine that is too small ends
-before anything is held (`ModelTooLarge`).
+Warning of a request whose model is too large for this machine's memory. It is no refusal: the machine that prices is
+often not the one that runs. A run on a machine that is too small ends before anything is held (`ModelTooLarge`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,9 @@
 """Claims while the assignment is secret: the unconditional epsilon of a request, and the policy's limits in orders.
 
-The ledger's guard compares the same integers when an attempt begins, and decides.
+A plan's charge in Rényi orders, compared with the limits of the policy in force, before anybody approves or pays. The
+ledger's guard compares the same integers when an attempt begins, and decides.
 
+Unconditional epsilon of a request whose author asks by the epsilon while the assignment is secret.
 `epsilon_while_secret` bounds what a release claims while the assignment of units to texts is secret. The budget is
 calibrated to the largest unconditional epsilon at which the planned release claims no more than that. It becomes the
 request's own epsilon: limits, caps and guards refer to it as they do to every other, and it is what a leak leaves.

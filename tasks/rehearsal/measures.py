@@ -1,13 +1,15 @@
 """Metrics of a rehearsal, and the share of the way from the public model to no privacy that each one shows.
 
-For a metric's closeness to held-out documents s, the share is (s_request - s_public) / (s_nonprivate - s_public). Texts
-of each release and the documents are resampled independently (percentile bootstrap; Efron and Tibshirani, 1993, section
-13.3), from an ordinary generator with a fixed start: everything here is public. Where the interval of the denominator
-includes zero, the metric cannot distinguish the two references, and there is no share; where it lies below zero, texts
-without privacy are worse by this metric than the public model's own, and there is no way to go.
+Share of the way from the public model to no privacy, by one metric, with a bootstrap interval. For a metric's closeness
+to held-out documents s, the share is (s_request - s_public) / (s_nonprivate - s_public). Texts of each release and the
+documents are resampled independently (percentile bootstrap; Efron and Tibshirani, 1993, section 13.3), from an ordinary
+generator with a fixed start: everything here is public. Where the interval of the denominator includes zero, the metric
+cannot distinguish the two references, and there is no share; where it lies below zero, texts without privacy are worse
+by this metric than the public model's own, and there is no way to go.
 
-They are the internal metrics of docs/metrics.md, here of public data: three releases of equal size against one
-hold-out, in bins, balls and documents that are the same for all three.
+Metrics of a rehearsal: MAUVE, coverage, the perplexity gap, and a classifier where texts have labels. They are the
+internal metrics of docs/metrics.md, here of public data: three releases of equal size against one hold-out, in bins,
+balls and documents that are the same for all three.
 """
 
 from collections.abc import Sequence

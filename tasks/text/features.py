@@ -1,7 +1,7 @@
 """Features by which texts are compared: shingles, which near copies share, and weighted terms.
 
-Broder, "On the resemblance and containment of documents", SEQUENCES 1997. Sets are exact: at the size of a release
-nothing has to be sampled.
+Shingles: sets of short word runs, which near copies share. Broder, "On the resemblance and containment of documents",
+SEQUENCES 1997. Sets are exact: at the size of a release nothing has to be sampled.
 """
 
 import math

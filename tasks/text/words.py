@@ -1,15 +1,19 @@
 """Words of texts: stop words, vague words, one spelling for one keyword, and RAKE's key phrases.
 
-The list is public, so nothing is charged for it. A set may use one of these words inside a longer keyword.
+Vague English words: no stop words, but they name no topic and are never keywords by themselves. The list is public, so
+nothing is charged for it. A set may use one of these words inside a longer keyword.
 
-Keywords come out of people's texts and are published. Whether a string may be one is a public rule about that string
-alone, and it is applied to each unit's own keywords before anything is counted.
+Normalisation of keywords: one spelling for one meaning, and no character that breaks a page or a prompt. Keywords come
+out of people's texts and are published. Whether a string may be one is a public rule about that string alone, and it is
+applied to each unit's own keywords before anything is counted.
 
-A public rule about strings: a run applies it to what a model wrote, and verification to the rows of a release.
+Words of a name that supported keywords do not have: what a name says without support. A public rule about strings: a
+run applies it to what a model wrote, and verification to the rows of a release.
 
-Rose, Engel, Cramer, Cowley, "Automatic keyword extraction from individual documents", in Text Mining: Applications and
-Theory, 2010, section 1.2: candidates are runs of words between stop words and punctuation; a word is worth its degree
-(words in all candidates that it is in) by its frequency, a phrase the sum of its words; the best third is taken.
+RAKE key phrases of one text. Rose, Engel, Cramer, Cowley, "Automatic keyword extraction from individual documents", in
+Text Mining: Applications and Theory, 2010, section 1.2: candidates are runs of words between stop words and
+punctuation; a word is worth its degree (words in all candidates that it is in) by its frequency, a phrase the sum of
+its words; the best third is taken.
 """
 
 import re

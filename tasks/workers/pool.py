@@ -1,15 +1,17 @@
 """Pool of a run's workers, the protocol between both sides, and a map over shards by them.
 
-A worker runs one body. The body may send requests and waits for each answer; its last message is the body's result or a
-named error. The run receives messages in the order in which they were sent. A worker without an answer therefore does
-nothing more, and the run has the last say: that is all that the ledger's promises need (docs/decisions/0059).
+Pool of a run's workers, and the protocol between both sides. A worker runs one body. The body may send requests and
+waits for each answer; its last message is the body's result or a named error. The run receives messages in the order in
+which they were sent. A worker without an answer therefore does nothing more, and the run has the last say: that is all
+that the ledger's promises need (docs/decisions/0059).
 
 A failure in a body is reported as a named error, or by its type and place (`TaskFailed`): no text travels with it.
 
-Only for functions of the item alone, which may be computed twice: a draw is none (docs/decisions/0059, 0110). The
-worker of an item follows from its shard, from the public numbers of shards and workers, and from the lost workers;
-never from other items, or from the workers' speed. Machines round differently, so an item must not be moved to another
-one by its neighbours (PRIVACY §4.2).
+Map over shards by workers: each item by the worker that its shard belongs to, and again if that worker is lost. Only
+for functions of the item alone, which may be computed twice: a draw is none (docs/decisions/0059, 0110). The worker of
+an item follows from its shard, from the public numbers of shards and workers, and from the lost workers; never from
+other items, or from the workers' speed. Machines round differently, so an item must not be moved to another one by its
+neighbours (PRIVACY §4.2).
 """
 
 import pickle

@@ -1,13 +1,16 @@
 """Reader of the audit log: links, the rows that they name, and JSON texts that rows keep.
 
-Rows come as plain tuples, because a page must cost little more than its bare SELECT. Times never go back along the
-chain (`verify_chain` shows where a clock did), so a span of time is a span of numbers: its two ends are looked up in
-the index of times, and the page itself comes from an index that ends in the number.
+Reader of the audit log: a page of links from the newest back, or a stream of all links. Rows come as plain tuples,
+because a page must cost little more than its bare SELECT. Times never go back along the chain (`verify_chain` shows
+where a clock did), so a span of time is a span of numbers: its two ends are looked up in the index of times, and the
+page itself comes from an index that ends in the number.
 
-What is read of a row is what it says now; `models_db.services.verification.verify_rows` compares it with the link.
+The rows that a link names, and what they say; bounded, because a hostile writer may have put in anything. What is read
+of a row is what it says now; `models_db.services.verification.verify_rows` compares it with the link.
 
-Guards keep rows from being changed, but a role that may drop a guard can change them. A reader gets the text that the
-row's own digest names; `models_db.services.verification.verify_rows` compares that digest with the recorded one.
+JSON texts that rows keep, as readers get them: whole, or not at all. Guards keep rows from being changed, but a role
+that may drop a guard can change them. A reader gets the text that the row's own digest names;
+`models_db.services.verification.verify_rows` compares that digest with the recorded one.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """Lists of many rows and histories, for pages: as many statements for ten thousand requests as for one.
 
-The services beside this one answer for one request, dataset or proposal. An answer that this module gives too is equal
-to theirs (`tests/contracts/test_listings.py` compares them row by row).
+Lists of many rows, for pages: as many statements for ten thousand requests as for one. The services beside this one
+answer for one request, dataset or proposal. An answer that this module gives too is equal to theirs
+(`tests/contracts/test_listings.py` compares them row by row).
 """
 
 from collections.abc import Collection, Iterator, Sequence

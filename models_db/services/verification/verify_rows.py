@@ -1,9 +1,11 @@
 """Comparison of the rows of all tables with the links that commit to them, in the order of the chain.
 
-For each link the digests of its rows are computed anew, and then its whole content: kind, actor, dataset, request and
-body. A link that cannot be read is reported by its number. Only an anchor reveals a chain that was rewritten as a
-whole (`verify_chain`).
+Comparison of rows with the links that commit to them, in the order of the chain; memory does not grow with either. For
+each link the digests of its rows are computed anew, and then its whole content: kind, actor, dataset, request and body.
+A link that cannot be read is reported by its number. Only an anchor reveals a chain that was rewritten as a whole
+(`verify_chain`).
 
+Comparison of all tables with the chain: one link names every row, and the content of every link matches its rows.
 Guards refuse a change that no link records, but a role that may drop a guard may restore it afterwards: the schema and
 the chain then look unchanged. So every column of every table is compared: with the link that commits to it, or, where
 it changes, with the rows from which it follows. Links can be rewritten too; bundles and checkpoints outside the ledger

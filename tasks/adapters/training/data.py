@@ -1,6 +1,8 @@
 """Settings and data of an adapter training: public examples of summaries as JSONL. Nothing here imports torch.
 
-{"documents": ["what one person wrote", "..."], "summary": "...", "about": "public metadata", "group": "B0001"}
+Training file of adapters: public examples of summaries as JSONL, one example per line.
+
+    {"documents": ["what one person wrote", "..."], "summary": "...", "about": "public metadata", "group": "B0001"}
 
 `about` is public metadata for the prompt; either every line has it or none. Lines of one `group` (of the same
 documents, where no group is named) are held out together: held-out examples are never used for training. All of it is

@@ -1,5 +1,6 @@
 """Training loop of an adapter: steps, checks on the held-out groups, its checkpoint, and the curve of its loss.
 
+Checkpoint of a training: one safetensors file, its numbers in the tensors and the rest in its header; no pickle.
 `<models folder>/adapters/.training/<name>/state.safetensors`, replaced atomically after every check on the held-out
 groups. It holds the weights, the best weights, the optimiser's moments and the generator's state, so a resumed training
 makes the same steps as an uninterrupted one.

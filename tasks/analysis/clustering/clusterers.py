@@ -1,7 +1,10 @@
 """Clusterers by name (`lloyd`, `anchored`, `lsh_tree`): one point per unit, exact noise, all rounds paid from one rho.
 
-The first centres are those of k-means on the public points. In each round a centre becomes the noisy sum of the units
+Private Lloyd k-means from public centres (clusterer `lloyd`): noisy counts and noisy sums (Blum et al., 2005). The
+first centres are those of k-means on the public points. In each round a centre becomes the noisy sum of the units
 nearest to it over their noisy count; one whose count does not exceed its noise stays where it was.
+
+K-means started from public anchor points (clusterer `anchored`), with noisy means shrunk by their noise.
 
 1. Anchors: the directions of all public points (a list of topics, the released keywords), up to 1024. One noisy count
    of the units nearest to each. Weighted k-means over the anchors whose count stands out from the noise gives k
@@ -13,16 +16,19 @@ nearest to it over their noisy count; one whose count does not exceed its noise 
 The sums are in full dimension at the price of the norm alone; the shrinkage finds the directions that carry signal. So
 there is no dimension to choose, and with many units the centres are plain means.
 
-Every level splits by one public plane through the origin (SimHash): two children for each node that is large enough.
-All children are counted with noise, those without units included. A child with too small a count is pruned, and its
-units take no further part; one that cannot be split further is a leaf. A leaf's weight is the count that the tree has
-already paid for; a fresh count would be one more round. The noisy sum of each leaf over its weight is a point of the
-coreset, on which k-means is free.
+Noisy tree of hashed points with k-means on its leaves (clusterer `lsh_tree`; Chang and Kamath, 2021; PRIVACY §5). Every
+level splits by one public plane through the origin (SimHash): two children for each node that is large enough. All
+children are counted with noise, those without units included. A child with too small a count is pruned, and its units
+take no further part; one that cannot be split further is a leaf. A leaf's weight is the count that the tree has already
+paid for; a fresh count would be one more round. The noisy sum of each leaf over its weight is a point of the coreset,
+on which k-means is free.
 
 A leaf must be large enough for its noisy mean to be useful: sigma sqrt(d) units, or half an average cluster where
 that is less. A node is split from three times that size on.
 
-anchored   from public points, with shrunk means: the default       `anchored_kmeans`
+Registry of clusterers: one point per unit, exact noise, all rounds paid from one rho (PRIVACY §5).
+
+    anchored   from public points, with shrunk means: the default       `anchored_kmeans`
     lsh_tree   Chang and Kamath's coreset of a hashed tree              `lsh_tree`
     lloyd      Lloyd's rounds from public centres                       `dp_lloyd`
 

@@ -1,11 +1,13 @@
 """What clusterers share: coresets of noisy points, public anchors, released centres, and shrinkage of noisy means.
 
-The draws of k-means++ (Arthur and Vassilvitskii, SODA 2007) come from a public stream, so that the same released
-points always have the same centres.
+Coreset of a clusterer: released noisy points with noisy weights, and k-means on them, which is post-processing. The
+draws of k-means++ (Arthur and Vassilvitskii, SODA 2007) come from a public stream, so that the same released points
+always have the same centres.
 
-A noisy sum over w units has noise of scale sigma / w on every coordinate of the mean. For a small cluster the noise
-exceeds the signal, and centres that are mostly noise are nearest to no unit: clusters are lost. But the scale is
-public and the same for all clusters, and the excess over it in many of them together is signal:
+Shrinkage of noisy cluster means by their known noise: empirical Bayes, post-processing. A noisy sum over w units has
+noise of scale sigma / w on every coordinate of the mean. For a small cluster the noise exceeds the signal, and centres
+that are mostly noise are nearest to no unit: clusters are lost. But the scale is public and the same for all clusters,
+and the excess over it in many of them together is signal:
 
 1. means lie near alpha times the expected position of the cluster, a public direction or an earlier mean; alpha is the
    value from 0 to 1 that fits all clusters best;

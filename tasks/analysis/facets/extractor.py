@@ -4,9 +4,10 @@ Extraction costs nothing because each unit's facets are a function of that unit'
 for bit: later mechanisms bound the contribution of a unit, and count it once for any facets. A failure on one unit
 gives it empty facets and affects no other unit (PRIVACY §3).
 
-The key of an entry is a keyed hash of the extractor's name, the unit and the text, under the dataset's key: no plain
-hash of private data exists (docs/decisions/0004), and an entry reveals nothing without the key. The value is the facets
-themselves, as private as the text; the file has the permissions of the corpus.
+Cache of extracted facets: one SQLite file in the private part of a project home. The key of an entry is a keyed hash of
+the extractor's name, the unit and the text, under the dataset's key: no plain hash of private data exists
+(docs/decisions/0004), and an entry reveals nothing without the key. The value is the facets themselves, as private as
+the text; the file has the permissions of the corpus.
 
 The key includes the unit, although facets follow from the text. An entry outlives the process that wrote it, and later
 another machine or library may round differently and extract other facets from that text. If all units with the same
@@ -15,7 +16,8 @@ text shared an entry, the presence of one unit would decide the facets of all la
 Entries are written a batch at a time, so a run that is killed loses one batch. Two processes may write the same entry,
 and either may be kept. A damaged file is set aside and replaced: nothing is lost but time.
 
-RAKE stays in this process: sending a text takes longer than processing it.
+Parallel facet extraction by the workers of a run, with the same results as in this process. RAKE stays in this process:
+sending a text takes longer than processing it.
 """
 
 import fcntl

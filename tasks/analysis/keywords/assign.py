@@ -1,11 +1,12 @@
 """Assignment of released keywords to units, by occurrence, closeness or the model, and denoising of their counts.
 
-URANIA, Algorithm 1, step 3 asks a language model for at most five keywords of a conversation. This is the fast way
-without one. A unit may choose a keyword whose words it has, all of them. A keyword of several words is seldom there as
-it stands, so a unit may also choose one that its point is close to: from CLOSE on, a cosine that was calibrated on
-public texts with known subjects. A single word must be there: texts about lutes are close to `guitar`. Among those the
-unit takes the first m by their cosine, with a bonus for keywords that occur. A low cosine is no reason: most texts are
-near some keyword of two hundred, and a count of such choices says nothing about the keyword.
+Assignment of at most m keywords of the closed set to each unit, by occurrence and by closeness. URANIA, Algorithm 1,
+step 3 asks a language model for at most five keywords of a conversation. This is the fast way without one. A unit may
+choose a keyword whose words it has, all of them. A keyword of several words is seldom there as it stands, so a unit may
+also choose one that its point is close to: from CLOSE on, a cosine that was calibrated on public texts with known
+subjects. A single word must be there: texts about lutes are close to `guitar`. Among those the unit takes the first m
+by their cosine, with a bonus for keywords that occur. A low cosine is no reason: most texts are near some keyword of
+two hundred, and a count of such choices says nothing about the keyword.
 
 Each unit's choice must be a function of that unit and public things alone, bit for bit: it is what the keyword
 histogram counts (PRIVACY §5). A product of float matrices is not, because its rounding follows the shapes. So points
@@ -17,16 +18,18 @@ values, so the set of keywords that it may choose is its own function, and so ar
 own scores and the public order. Adding or removing a unit changes no other unit's choice. It adds or removes 1 in at
 most m bins of one cluster: m in L1, sqrt(m) in L2 (`set_histogram`), whatever CLOSE and the bonus are.
 
-The model reads the set and one unit's summary, and its answer is held to a grammar of lines of the set. So a unit has
-at most the allowed number of keywords, all of them public, for any output of the model: a set of at most k bins
-(PRIVACY §5). A unit's choice is a function of its summary and of public values, bit for bit. The wording is ours.
+Assignment of keywords to units by the model, from the released set alone (URANIA, appendix G.3). The model reads the
+set and one unit's summary, and its answer is held to a grammar of lines of the set. So a unit has at most the allowed
+number of keywords, all of them public, for any output of the model: a set of at most k bins (PRIVACY §5). A unit's
+choice is a function of its summary and of public values, bit for bit. The wording is ours.
 
-A count of a keyword in a cluster has noise. But both have a position in the embedding space: the cluster's released
-centre and the keyword itself. Keywords near a centre are chosen there more often, and the size of that effect can be
-estimated from all cells together, where noise averages out: 23 clusters and 200 keywords are 4,600 cells. So each count
-is shrunk towards the expectation for its cell's closeness, by a factor from its noise and the cells' own spread: an
-empirical Bayes estimate (Efron and Morris, "Stein's Estimation Rule and its Competitors", JASA 1973). With little noise
-it is the count itself; with much, the order is that of closeness among keywords that are chosen at all.
+Empirical Bayes denoising of keyword counts from released centres: post-processing, at no charge. A count of a keyword
+in a cluster has noise. But both have a position in the embedding space: the cluster's released centre and the keyword
+itself. Keywords near a centre are chosen there more often, and the size of that effect can be estimated from all cells
+together, where noise averages out: 23 clusters and 200 keywords are 4,600 cells. So each count is shrunk towards the
+expectation for its cell's closeness, by a factor from its noise and the cells' own spread: an empirical Bayes estimate
+(Efron and Morris, "Stein's Estimation Rule and its Competitors", JASA 1973). With little noise it is the count itself;
+with much, the order is that of closeness among keywords that are chosen at all.
 
 Everything here is a function of released values and public embeddings (PRIVACY §5).
 """

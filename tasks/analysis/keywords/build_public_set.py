@@ -1,9 +1,9 @@
 """Public keyword set from a public corpus: KwSet-Public (URANIA, section 4.1 and Algorithm 7).
 
-Three sources, as in the paper: entities, noun chunks and RAKE's phrases. Public rules then replace most of the
-paper's prompt to a model (appendix G.6): stop words, vague words, numbers, dates (`keyword_normalisation`) and people's
-names are no candidates; forms of one word are one candidate; and a phrase is ranked without the texts that longer
-candidates explain.
+Candidates for a public keyword set, with their numbers of texts (URANIA, Algorithm 7, step 2). Three sources, as in the
+paper: entities, noun chunks and RAKE's phrases. Public rules then replace most of the paper's prompt to a model
+(appendix G.6): stop words, vague words, numbers, dates (`keyword_normalisation`) and people's names are no candidates;
+forms of one word are one candidate; and a phrase is ranked without the texts that longer candidates explain.
 
 Public data only: everything here compares texts with each other.
 

@@ -1,7 +1,8 @@
 """Closed keyword set for descriptions of clusters: public, privately selected or both, refined to its size.
 
-Each unit counts in the number of units and in the document frequencies of at most w of its words, so the frequencies
-and n together are one histogram to which a unit adds at most w + 1 bins. Then, all of it from the noisy table,
+KwSet-TFIDF: candidate words of a unit by noisy document frequencies (URANIA, Alg. 5; PRIVACY §5). Each unit counts in
+the number of units and in the document frequencies of at most w of its words, so the frequencies and n together are one
+histogram to which a unit adds at most w + 1 bins. Then, all of it from the noisy table,
 
     n~ = max(n~, 1),   df~(v) = max(df~(v), 1),   idf(v) = max(0, ln(n~ / df~(v))),
 
@@ -31,8 +32,9 @@ as an infinite table it is a release like any other, but a file of the bins that
 So histogram and selection are drawn together (`StageBudget.release` of several numbers), and a run that dies between
 the two has lost both.
 
-All of it is post-processing of released values (URANIA, appendix C, Algorithms 5 and 6, last steps): nothing here
-reads the corpus or is charged. For any answer of a model, the result is a part of the released set.
+Refinement of a released keyword set to its size by public means: noisy counts, a public model, or coverage. All of it
+is post-processing of released values (URANIA, appendix C, Algorithms 5 and 6, last steps): nothing here reads the
+corpus or is charged. For any answer of a model, the result is a part of the released set.
 
 A unit proposes at most k candidates, by a function of that unit and of public or noisy values alone; a candidate is
 released if enough units propose it, for all of the stage's delta (`gaussian_selection`: k / (2 sigma^2);

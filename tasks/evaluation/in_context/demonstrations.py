@@ -1,6 +1,8 @@
 """Tasks and k-shot prompts: the five tasks, labelled texts from a file, the choice of demonstrations, the tokens.
 
-Name the section ... : World, Sports, Business or Technology.
+k-shot prompts as token sequences.
+
+    Name the section ... : World, Sports, Business or Technology.
 
     Article: one demonstration, on one line
     Section: Sports

@@ -1,11 +1,13 @@
 """Questions to a model after one shared prompt: likelihoods of words, contextual calibration, predictions.
 
-Rows share padded passes of changing shape: a measurement on public texts, never part of a private draw.
+Shared prompt of many questions, read once: its keys and values are copied to each row. Rows share padded passes of
+changing shape: a measurement on public texts, never part of a private draw.
 
-An affine map of the answer probabilities, W p + b. Classification: W = diag(p_cf)^-1, b = 0. The first token of free
-text: W = identity, b = -p_cf, which the paper (footnote 7) found better where p has as many parts as the vocabulary:
-a quotient would let the rarest tokens win. Here p_cf is over the whole vocabulary and averaged over the texts without
-content, in both.
+Contextual calibration (Zhao et al., "Calibrate Before Use", ICML 2021, section 4.2): the model's answer to a text
+without content is its bias, which is removed from its answers to texts. An affine map of the answer probabilities, W p
++ b. Classification: W = diag(p_cf)^-1, b = 0. The first token of free text: W = identity, b = -p_cf, which the paper
+(footnote 7) found better where p has as many parts as the vocabulary: a quotient would let the rarest tokens win. Here
+p_cf is over the whole vocabulary and averaged over the texts without content, in both.
 """
 
 import math

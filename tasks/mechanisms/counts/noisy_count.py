@@ -1,9 +1,11 @@
 """Discrete noise on integers: `NoisyCount` with Gaussian noise through OpenDP, and Laplace noise (PRIVACY §2, §5).
 
-A count of units is an integer, adding or removing one unit moves it by at most 1, and the noise is drawn on
-the integers, so rho = 1 / (2 sigma^2) exactly (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 4).
+Discretised Gaussian noise on integers, through OpenDP: `NoisyCount` (PRIVACY §2, §5). A count of units is an integer,
+adding or removing one unit moves it by at most 1, and the noise is drawn on the integers, so rho = 1 / (2 sigma^2)
+exactly (Canonne, Kamath, Steinke, arXiv 2004.00010, Theorem 4).
 
-Canonne, Kamath, Steinke, arXiv 2004.00010, section 5.2, have the sampler that OpenDP uses; it is exact.
+Discrete Laplace noise on integers: P(x) ~ exp(-|x| / b), of which each of k moved coordinates is 1/b-DP. Canonne,
+Kamath, Steinke, arXiv 2004.00010, section 5.2, have the sampler that OpenDP uses; it is exact.
 """
 
 import math

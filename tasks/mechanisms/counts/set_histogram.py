@@ -1,7 +1,8 @@
 """A histogram to which each unit adds a bounded set of bins, with discrete noise in each: `SetHistogram` (PRIVACY §5).
 
-Both `SetHistogram` and `PartitionSelection` are charged for units that are in at most k counts, once in each. This is
-where that is made true, unit by unit: nothing here looks at two units together.
+Contribution bound of one unit: the first k different things it names count (PRIVACY §3, §5). Both `SetHistogram` and
+`PartitionSelection` are charged for units that are in at most k counts, once in each. This is where that is made true,
+unit by unit: nothing here looks at two units together.
 
 Each unit adds 1 to at most k bins, different ones, chosen by a function of that unit and of public or released facts
 alone; what it says twice counts once. Adding or removing a unit moves at most k counts by 1 each: sqrt(k) in L2, k in

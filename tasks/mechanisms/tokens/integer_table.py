@@ -1,6 +1,7 @@
 """Token draw by a table of integer weights: exact, and for many generations at once (PRIVACY §4.2 point 3).
 
-One flat table would need 55 million entries; two short ones give the same weights. Write i = a 2^b + r. Then
+Integer weights that fall like exp(-i step), and a proven bound on how fast they fall (PRIVACY §4.2 point 3). One flat
+table would need 55 million entries; two short ones give the same weights. Write i = a 2^b + r. Then
 
     x_i = high_a low_r / 2^shift_a,     w_i = max(F, floor(x_i)),     w_i = F for every i >= end,
 
@@ -21,10 +22,11 @@ returns a number that is at least A(D), from the entries themselves:
 5. those largest ratios are found in doubles. A quotient of two 31-bit integers is correctly rounded and scaling
    by 2^n is exact, so the true one is at most 1 + 2^-52 times as large; the logarithm is mpmath's, rounded outwards.
 
-Scores live on an integer grid. Row i's clipped vector is q_i in {-S, .., S}^V, S = C/g with grid g = 2^-20, and the
-score of candidate v is the integer k_v = round(phi_pub,v / u) + sum_i q_i,v in units of u = g/B: no division, so no
-rounding depends on the sum. The ideal draw is P(v) ~ exp(k_v u / tau). With a public top U and a table of integer
-weights w (`tasks.mechanisms.tokens.integer_table`) it is
+Token draw by an integer table: exact, and for many generations at once (PRIVACY §4.2 point 3). Scores live on an
+integer grid. Row i's clipped vector is q_i in {-S, .., S}^V, S = C/g with grid g = 2^-20, and the score of candidate v
+is the integer k_v = round(phi_pub,v / u) + sum_i q_i,v in units of u = g/B: no division, so no rounding depends on the
+sum. The ideal draw is P(v) ~ exp(k_v u / tau). With a public top U and a table of integer weights w
+(`tasks.mechanisms.tokens.integer_table`) it is
 
     j_v = max(0, U - k_v),     P(v) = w(j_v >> t) / sum of w(j_v' >> t) over the candidates,
 

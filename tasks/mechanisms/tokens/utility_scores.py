@@ -1,16 +1,18 @@
 """Integer scores of token draws from logits, and the distance between distributions of tokens (PRIVACY §4.1 to §4.3).
 
-Row isolation holds here by construction, not by luck: what a row contributes is a function of that row, of
-its generation's public row and of nothing else, bit for bit, however many rows there are and wherever it
-stands among them. Floating-point *reductions* do not have that property (their order depends on shapes, and
-the number of rows is private), so none is used on private rows: every float operation is an element-wise IEEE
-one, every sum is a sum of integers, and the logarithm is taken one scalar at a time.
+Integer utility scores of a token draw from logits, for many generations at once (PRIVACY §4.1, §4.2). Row isolation
+holds here by construction, not by luck: what a row contributes is a function of that row, of its generation's public
+row and of nothing else, bit for bit, however many rows there are and wherever it stands among them. Floating-point
+*reductions* do not have that property (their order depends on shapes, and the number of rows is private), so none is
+used on private rows: every float operation is an element-wise IEEE one, every sum is a sum of integers, and the
+logarithm is taken one scalar at a time.
 
 Shapes: G generations, N rows (each belongs to one generation), V tokens, K candidates. Logits are float32; a
 non-finite public logit marks a token that is no candidate.
 
-clip_c(z) = max(-c, z - max z + c): each row is recentred so that its best token has c, and cut at -c (PRIVACY §4.3).
-On the grid of the token draw it is an integer vector in [-S, S]^V, S = c/g, whatever the row is, and the proof in
+Scores of Amin et al. 2024 and of private ICL (Bhusal et al.): clipped logits themselves, not their differences.
+clip_c(z) = max(-c, z - max z + c): each row is recentred so that its best token has c, and cut at -c (PRIVACY §4.3). On
+the grid of the token draw it is an integer vector in [-S, S]^V, S = c/g, whatever the row is, and the proof in
 `tasks.mechanisms.tokens.integer_table` needs no more than that: an absent row adds exactly zero, the others are
 functions of themselves, so adding or removing a row changes the integer scores by q_i, by at most S in each entry.
 
@@ -23,10 +25,11 @@ functions of themselves, so adding or removing a row changes the integer scores 
 Row isolation as in `utility_scores`: element-wise IEEE operations, a maximum (which rounds nothing) and integer sums.
 Shapes: G generations, N rows, K candidates.
 
-A row's distribution over the candidates is rounded TOWARD ZERO to a grid of 1/M, M = 2^30: p_v = floor(e_v M / sum e),
+Distance of the public next-token distribution from the rows' mean, in exact integers (PRIVACY §4.2 point 2, §4.3). A
+row's distribution over the candidates is rounded TOWARD ZERO to a grid of 1/M, M = 2^30: p_v = floor(e_v M / sum e),
 with e_v = round(2^32 exp(phi_v - max phi)) from a table of integers. So the sum over v is at most M whatever the row
-is: rounding to nearest could raise the L1 norm of a distribution over 49,152 tokens to 1.375, and the sensitivity
-with it. The norm is checked once more all the same, and a row that exceeds it contributes nothing.
+is: rounding to nearest could raise the L1 norm of a distribution over 49,152 tokens to 1.375, and the sensitivity with
+it. The norm is checked once more all the same, and a row that exceeds it contributes nothing.
 
 As in `utility_scores`, no floating-point reduction touches a private row: what it contributes is a function of that row
 and of the public candidates, bit for bit, wherever it stands and however many there are.

@@ -1,6 +1,8 @@
 """Noisy sketches of the density of units' phrases: random Fourier features and `KdeSketches` (DP-KPS; PRIVACY §5).
 
-f(x) = (cos w_1.x, ..., cos w_D.x, sin w_1.x, ..., sin w_D.x) / sqrt(D),    w ~ N(0, 1/h^2 I)
+Random Fourier features of phrases: a phrase as 2D numbers whose products are a Gaussian kernel (PRIVACY §5).
+
+    f(x) = (cos w_1.x, ..., cos w_D.x, sin w_1.x, ..., sin w_D.x) / sqrt(D),    w ~ N(0, 1/h^2 I)
 
 E <f(x), f(y)> = exp(-|x - y|^2 / (2 h^2)) (Rahimi and Recht, NeurIPS 2007, Claim 1), and |f(x)| = 1 whatever x is: each
 pair has squares that add up to 1/D. The other form, sqrt(2/D) cos(w.x + b), has half as many numbers and a norm of up

@@ -1,7 +1,8 @@
 """Names and descriptions of clusters, written by a public model from released keywords and nothing else.
 
-A small model follows an example better than an instruction, so prompts show answers first. In them the description
-comes first and repeats its keywords.
+Prompts for names and descriptions of clusters: our own wording after Urania, appendices G.2 and G.4. A small model
+follows an example better than an instruction, so prompts show answers first. In them the description comes first and
+repeats its keywords.
 
 After Urania, appendix G.4, and for the reference without privacy appendix G.2; the wording is our own. The keywords
 were released by a mechanism and the model is public: this is post-processing and costs nothing (PRIVACY §5).

@@ -1,6 +1,7 @@
 """Wording for readers of insights: promises and warnings of each system, topics, and notes on their keywords.
 
-The card and all other documents of a release use them: other words are another format of the record.
+Words for readers of insights that differ between systems: each a promise or a warning. The card and all other documents
+of a release use them: other words are another format of the record.
 """
 
 from abc import ABC, abstractmethod

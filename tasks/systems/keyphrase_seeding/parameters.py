@@ -2,8 +2,9 @@
 
 Nothing here imports a model.
 
-Small models ignore phrases that follow another instruction, so in the default wording the phrases come first, and the
-description of the texts after them. The wording of a request or of a preset stays unchanged, and the phrases follow it.
+Prompts for texts about phrases. Small models ignore phrases that follow another instruction, so in the default wording
+the phrases come first, and the description of the texts after them. The wording of a request or of a preset stays
+unchanged, and the phrases follow it.
 """
 
 from collections.abc import Mapping, Sequence

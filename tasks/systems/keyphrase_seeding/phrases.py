@@ -4,7 +4,9 @@ Units are read in chunks of one public size, and no chunk is kept: memory does n
 phrases, their order and its vectors are functions of that unit and of public values alone, bit for bit. A unit without
 phrases adds zero.
 
-score(v) = <sketch of the label, f(v)> - background
+Sampling of phrase sequences from noisy sketches: scores of a vocabulary and draws. Public post-processing.
+
+    score(v) = <sketch of the label, f(v)> - background
 
     zero where it is below zero, below so many deviations of noise, or not among the strongest scores of the vocabulary
 

@@ -1,6 +1,8 @@
 """Stages of keyphrase seeding that a budget buys: a seed vocabulary, and sketches of the units' phrases (PRIVACY §5).
 
-public    the request's own words; nothing is read and nothing is charged
+Seed vocabulary of texts: public, counted among public words, or privately selected from units (PRIVACY §5).
+
+    public    the request's own words; nothing is read and nothing is charged
     counted   a unit votes for the words nearest to its first k phrases; a histogram with k bins a unit
               (`set_histogram`), of which the largest counts are kept
     private   a unit proposes its first k phrases, and what enough units propose is released: the keyword set of

@@ -1,10 +1,11 @@
 """Run of private evolution: candidates, private votes of units, selection, and candidates again.
 
-A unit casts one vote in a round, over the candidates of all labels together: it is read under one label, by a keyed
-choice among those that its documents carry, and votes for the nearest candidate of that label. Its point is computed
-from its own text alone (`tasks.inference.embeddings.unit_embeddings`), which candidate is nearest is exact in integers,
-and of equally near ones it is the first in their public order (`tasks.mechanisms.vectors.fixed_point`). So adding or
-removing a unit moves one count by one, and no other unit's vote.
+Private votes of units for candidates, before noise is added. A unit casts one vote in a round, over the candidates of
+all labels together: it is read under one label, by a keyed choice among those that its documents carry, and votes for
+the nearest candidate of that label. Its point is computed from its own text alone
+(`tasks.inference.embeddings.unit_embeddings`), which candidate is nearest is exact in integers, and of equally near
+ones it is the first in their public order (`tasks.mechanisms.vectors.fixed_point`). So adding or removing a unit moves
+one count by one, and no other unit's vote.
 
 Two kinds of units do not vote: those with none of the declared labels, and those whose text has the embedding of the
 empty text.

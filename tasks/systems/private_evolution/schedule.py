@@ -1,7 +1,8 @@
 """Parameters of private evolution (AugPE; Xie et al., ICML 2024), all public, and the rounds that a budget buys.
 
-Nothing here imports a model. The numbers of candidates, of selected ones and of prompts follow from these parameters
-alone, and never from the votes (PRIVACY §1).
+Parameters of a private evolution request (AugPE; Xie et al., ICML 2024); all of them are public. Nothing here imports a
+model. The numbers of candidates, of selected ones and of prompts follow from these parameters alone, and never from the
+votes (PRIVACY §1).
 """
 
 from collections.abc import Sequence

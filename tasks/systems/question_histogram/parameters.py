@@ -11,7 +11,7 @@ Codes of the errors (UsageError):
     AnswerRepeated          two answers of one name, or one called like the bin of those without an answer
     AnswerWithoutKeywords   an answer that no text can have
 
-questions:
+    questions:
       - question: What is the text about?
         answers:
           - {name: money, keywords: [invoice, refund, pay back]}

@@ -1,10 +1,11 @@
 """Run of a question histogram: every unit is asked by itself, by words or by the model; the counts are drawn once.
 
-Text and keywords are cut into words and signs alike, case folded and without English plural endings; a keyword of
-several words matches where they follow each other. Every place of a text at which a keyword of an answer begins is one
-match of that answer.
+Answers by words: a public function of one text and of public lists, without a model. Text and keywords are cut into
+words and signs alike, case folded and without English plural endings; a keyword of several words matches where they
+follow each other. Every place of a text at which a keyword of an answer begins is one match of that answer.
 
-The model is shown one text and the question after it, and nothing of any other unit; the score of an answer is
+Answers by the release's model: the likeliest closed answer about one unit's text. The wording is ours. The model is
+shown one text and the question after it, and nothing of any other unit; the score of an answer is
 
     log P(answer | text, question) - log P(answer | no text, question)
 

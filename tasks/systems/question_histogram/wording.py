@@ -1,8 +1,9 @@
 """Rows of a question histogram, and the wording of questions and counted answers.
 
-A function of the questions and of the noisy counts alone, so verification makes the same rows again. `size` is the
-noisy value as it was drawn; words show a count from 0 on, with its margin of error. A question's size is the sum of its
-bins: the number of units that were asked, with the noise of all of them.
+Rows of a question histogram: a node for each question, and below it one for each bin. A function of the questions and
+of the noisy counts alone, so verification makes the same rows again. `size` is the noisy value as it was drawn; words
+show a count from 0 on, with its margin of error. A question's size is the sum of its bins: the number of units that
+were asked, with the noise of all of them.
 """
 
 from collections.abc import Iterator, Sequence

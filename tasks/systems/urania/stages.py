@@ -1,7 +1,8 @@
 """Stages of URANIA that a budget buys: keywords, clusters, their sizes, and a histogram of the clusters' keywords.
 
-Every unit that takes part is in one cluster and chooses at most m keywords, so it adds 1 to at most m bins of all
-clusters together (`set_histogram`). Empty clusters have bins like any other.
+Keywords of clusters: a noisy histogram over clusters x released keywords (URANIA, Algorithm 1). Every unit that takes
+part is in one cluster and chooses at most m keywords, so it adds 1 to at most m bins of all clusters together
+(`set_histogram`). Empty clusters have bins like any other.
 """
 
 import math
