@@ -159,7 +159,7 @@ class Request:
             OutsideBounds, NothingToOverride: the release misses bounds of its policy, or misses none.
         """
         from flows.approvals import decide
-        from flows.approvals.decide import require_confirmation, require_reason
+        from flows.approvals.confirmation import require_confirmation, require_reason
 
         if reason is not None and override is not None:
             raise UsageError(
@@ -188,7 +188,7 @@ class Request:
             WrongState, RuleViolated, RoleDenied: it does not wait there, or not for the owner of this home.
         """
         from flows.approvals import decide
-        from flows.approvals.decide import require_reason
+        from flows.approvals.confirmation import require_reason
 
         given = require_reason(reason)
         with session(self.project, reason=given) as workspace:

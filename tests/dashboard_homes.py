@@ -22,7 +22,7 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import file_facts
-from tasks.planning.batches import Reading
+from tasks.planning.block_selection import Reading
 from tasks.release.bundle_format import text_line
 from tests.contracts.tampering import unchecked
 from tests.support import World, plan_of, planned

@@ -5,8 +5,8 @@ Gumbel noise of scale tau/u is added to every score, and the place of the larges
 
 from typing import Any
 
-from core.opendp import check_with_opendp, load_opendp
 from tasks.accounting.rounding import float_above
+from tasks.mechanisms.core.opendp import check_with_opendp, load_opendp
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 
 

@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 46330,
-    "modules of the product": 777,
+    "statements of the product": 45115,
+    "modules of the product": 566,
     "error classes": 93,
-    "statements of tests": 66334,
-    "statements of benchmarks": 7758,
+    "statements of tests": 66197,
+    "statements of benchmarks": 7747,
     "tables": 50,
     "commands": 87,
     "options": 262,
     "settings of files": 164,
-    "words of documentation": 110097,
+    "words of documentation": 110095,
     "decisions": 19,
 }
 SLACK = 0.005

@@ -8,7 +8,7 @@ Questions go to stderr, so that the answer of a command (`--json`) stands alone 
 import getpass
 import sys
 
-from flows.approvals.decide import LONGEST_ANSWER, confirmation_wrong, require_confirmation
+from flows.approvals.confirmation import LONGEST_ANSWER, confirmation_wrong, require_confirmation
 from models_db.errors import UsageError
 
 

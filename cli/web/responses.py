@@ -17,7 +17,7 @@ from models_db.home import ProjectHome
 from models_db.services.datasets import DatasetUnknown
 from models_db.services.requests import RequestUnknown
 from models_db.values.untrusted_text import json_text
-from tasks.planning.batches import describe_cohorts
+from tasks.planning.block_selection import describe_cohorts
 from tasks.reporting.html_report import environment
 
 JSON_TYPE = "application/json"

@@ -12,14 +12,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
-from flows.approvals.review import (
+from flows.approvals.request_review import (
     BudgetInput,
     PreviousRelease,
     RecordedDecision,
     RequestReviewInput,
-    Review,
     ViewsInput,
 )
+from flows.approvals.review import Review
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
 from flows.audit.charges import charge_of_release
 from flows.audit.lifetime_claims import require_authorised

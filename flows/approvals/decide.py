@@ -1,10 +1,5 @@
-"""Decisions of stewards at the gates: confirmed, loaded, signed and recorded, here or on another machine.
+"""Decisions of stewards at the gates: loading, signing and recording, here or on another machine."""
 
-What a person gives with a decision: a reason, and the dataset's name typed as confirmation. A confirmation is compared
-under every policy, from a terminal, a pipe, an option or Python.
-"""
-
-import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -14,14 +9,15 @@ from sqlalchemy.orm import Session
 from flows.approvals.build_review import Draft, build_review, list_signers, load_review_input
 from flows.approvals.offline_approval import SignedApproval, encode_review, export_review
 from flows.approvals.proposal_review import ProposalReviewInput
-from flows.approvals.review import RequestReviewInput, Review, ReviewInput
+from flows.approvals.request_review import RequestReviewInput, ReviewInput
+from flows.approvals.review import Review
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.governance.policy import hides_balances, require_bounds
 from flows.workspace.policy_file import read_policy_version
 from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
-from models_db.errors import AlmonerError, Refused, UsageError
+from models_db.errors import AlmonerError, Refused
 from models_db.home import PathEscape
 from models_db.services import artifacts, datasets, gates, people, proposals, requests
 from models_db.services.audit.chain import Actor
@@ -30,56 +26,11 @@ from models_db.services.gates import GateDecision, find_decidable, withdrawal_st
 from models_db.services.requests import WrongState
 from models_db.tables import Dataset, PolicyVersion
 from models_db.values.request_state import Gate, RequestState
-from models_db.values.untrusted_text import require_storable
 from tasks.common.files import FileUnfit
 from tasks.evaluation.policy_bounds import OutsideBounds, nothing_to_override, override_reason
 from tasks.release.sections import WARNINGS, Warnings, sections_for
 from tasks.release.signatures.attestation import attest, envelope
 from tasks.release.signatures.ed25519 import SigningKey, fingerprint, verify
-
-LONGEST_ANSWER = 1000
-
-
-def require_confirmation(name: str, typed: str | None) -> None:
-    """Compare the typed confirmation with `name`, the name of the dataset under decision.
-
-    Raises:
-        ConfirmationMissing: nothing was typed.
-        ConfirmationWrong: the confirmation differs from `name`.
-    """
-    if typed is None or not typed.strip():
-        raise UsageError(
-            "This decision is confirmed by typing the dataset's name, and nothing was typed; nothing was recorded.",
-            "Type the name at a terminal, or give it as `--confirm NAME`; in a pipe `echo NAME | almoner approve ...`;"
-            " in Python `confirm=NAME`.",
-            {"dataset": name},
-            code="ConfirmationMissing",
-        )
-    if len(typed) > LONGEST_ANSWER or unicodedata.normalize("NFC", typed.strip()) != unicodedata.normalize("NFC", name):
-        raise confirmation_wrong()
-
-
-def require_reason(reason: str | None) -> str:
-    """Return the reason of a decision without outer spaces.
-
-    Raises:
-        DecisionReasonMissing: it is missing or blank.
-        UnreadableArgument: it is not UTF-8, or holds a control character.
-    """
-    if reason is None or not reason.strip():
-        raise UsageError("A decision needs a reason.", 'Say why: --reason "...".', code="DecisionReasonMissing")
-    require_storable({"reason": reason})
-    return reason.strip()
-
-
-def confirmation_wrong() -> Refused:
-    """Return the refusal of a typed confirmation that is not the dataset's name."""
-    return Refused(
-        "The typed name is not the name of the dataset under decision; nothing was recorded.",
-        "Read the review again: its first line names the dataset.",
-        code="ConfirmationWrong",
-    )
-
 
 NO_SIGNATURE = "unsigned"
 """Placeholder signature of a rehearsed decision."""

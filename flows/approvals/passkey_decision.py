@@ -10,7 +10,7 @@ from typing import TypeAlias
 from sqlalchemy.orm import Session
 
 from flows.approvals import decide
-from flows.approvals.decide import require_confirmation, require_reason
+from flows.approvals.confirmation import require_confirmation, require_reason
 from flows.approvals.review import Review
 from flows.audit.lifetime_claims import require_proposal_amounts
 from flows.governance.passkeys import PasskeyAnswer, find_signer

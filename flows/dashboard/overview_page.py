@@ -21,7 +21,7 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import STATES_AT_A_GATE, RequestState
 from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
 from tasks.common.published_values import format_small
-from tasks.planning.batches import describe_cohorts
+from tasks.planning.block_selection import describe_cohorts
 
 if TYPE_CHECKING:
     from tasks.accounting.renyi_account import OrdersBudget

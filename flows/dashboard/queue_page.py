@@ -19,7 +19,7 @@ from models_db.values.amounts import Amount
 from models_db.values.request_state import UNRUN_STATES, WAITS_AT, Gate, RequestState
 from models_db.values.standing_terms import cost_of
 from tasks.common.published_values import format_small
-from tasks.planning.batches import Reading, describe_cohorts, reading_of_request
+from tasks.planning.block_selection import Reading, describe_cohorts, reading_of_request
 
 REQUESTS_PER_PAGE = 50
 REQUEST_STATES = tuple(state for state in RequestState if state is not RequestState.DRAFT)

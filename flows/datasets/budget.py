@@ -34,7 +34,7 @@ from models_db.values.untrusted_text import value_text
 from tasks.accounting.lifetime_claims import BudgetFacts, shares_of_cap
 from tasks.accounting.zcdp import epsilon_of, release_amount
 from tasks.common.published_values import figure, format_share, round_down
-from tasks.planning.batches import Reading, format_ranges
+from tasks.planning.block_selection import Reading, format_ranges
 from tasks.release.sections import WARNINGS, FieldList, Section, Summary, Table, Warnings
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme, SomeBlocks
 from tasks.corpus.versions import version_folder
 from tasks.decoding.journal import Journal, JournalInUse, JournalUnfit, ResumeState
 from tasks.decoding.run_context import ReleaseSteps
-from tasks.planning.batches import Reading, reading_of_request
+from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.secret_assignment import curve_of_plan
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.release.signatures.approvals import SignedDecision

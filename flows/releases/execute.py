@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from core.opendp import load_opendp
 from flows.audit.lifetime_claims import claims_of
 from flows.governance.policy import policy_of_request
 from flows.releases.attempt import (
@@ -52,6 +51,7 @@ from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_rendering import RenderedPrompt
 from tasks.inference.structured_output.json_schema import schema_of
+from tasks.mechanisms.core.opendp import load_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
 from tasks.planning.shared_parameters import precision_of

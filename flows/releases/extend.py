@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from core.uncharged import PostProcessing
 from flows.workspace.workspace import Workspace
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
@@ -22,6 +21,7 @@ from models_db.values.request_state import RequestState
 from models_db.values.requests import model_to_json
 from models_db.values.standing_terms import cost_of
 from tasks.common.files import decode_json, encode_json, read_document, write_over
+from tasks.mechanisms.core.uncharged import PostProcessing
 from tasks.pricing.quote import written_request
 from tasks.systems.registry import SYSTEMS
 

@@ -6,7 +6,8 @@ from decimal import ROUND_FLOOR
 
 from sqlalchemy.orm import Session
 
-from flows.approvals.review import RecordedDecision, RequestReviewInput, Review
+from flows.approvals.request_review import RecordedDecision, RequestReviewInput
+from flows.approvals.review import Review
 from models_db.policies.policy import EffectiveRules
 from models_db.services import artifacts
 from models_db.services.audit.log import request_body, stored_object

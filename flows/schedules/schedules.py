@@ -21,7 +21,7 @@ from models_db.services.schedules import Timing
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.request_state import UNRUN_STATES
 from models_db.values.standing_terms import cost_of
-from tasks.planning.batches import reading_of_request
+from tasks.planning.block_selection import reading_of_request
 
 SLOTS_SHOWN = 3
 LIVE_STATES = ("open", "carried")

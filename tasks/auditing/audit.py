@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from core import uncharged
 from models_db.errors import Refused, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
@@ -21,6 +20,7 @@ from tasks.accounting.rounding import exact, float_below
 from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.epsilon_lower_bound import EpsilonLowerBound, epsilon_lower_bound
 from tasks.mechanisms import registry
+from tasks.mechanisms.core import uncharged
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts import (
     gaussian_selection,

@@ -23,12 +23,12 @@ Mechanisms of one release add up, each at its own factor, because each is zCDP u
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from core import uncharged
 from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.conversions import replace_one
 from tasks.common import extensions
+from tasks.mechanisms.core import uncharged
 from tasks.mechanisms.counts import (
     gaussian_selection,
     noisy_count,

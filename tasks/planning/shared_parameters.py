@@ -5,13 +5,13 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from core.uncharged import PostProcessing
 from models_db.values.amounts import total_amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import RequestModel
 from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.structured_output.form import form_of
 from tasks.inference.structured_output.json_schema import schema_of
+from tasks.mechanisms.core.uncharged import PostProcessing
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 

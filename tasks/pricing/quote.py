@@ -28,7 +28,7 @@ from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.prompt_spec import PromptSpec, prompt_json
 from tasks.inference.structured_output.json_schema import require_schema_for
 from tasks.mechanisms.registry import replace_one_loss
-from tasks.planning.batches import Reading
+from tasks.planning.block_selection import Reading
 from tasks.planning.influence import Influence
 from tasks.planning.labels_and_groups import (
     PartParameters,

@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from core.uncharged import loss_paid_by_parent
 from models_db.errors import Refused
 from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.values.amounts import Amount, total_amount
@@ -28,6 +27,7 @@ from tasks.common.files import FileTable, FileUnfit, measure, open_regular_file,
 from tasks.common.published_values import read_as
 from tasks.evaluation.policy_bounds import describe_checks, missed, require_admitted
 from tasks.evaluation.registry import METRICS
+from tasks.mechanisms.core.uncharged import loss_paid_by_parent
 from tasks.mechanisms.registry import recompute
 from tasks.planning.secret_assignment import CONDITION, assignment_of_plan
 from tasks.publishing.documents.parquet import same_rows

@@ -26,7 +26,7 @@ from tasks.common.published_values import Digest, Figure, Name, Strict
 from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompt_spec import prompt_json, wording_of
 from tasks.inference.structured_output.json_schema import require_schema_for
-from tasks.planning.batches import Reading, reading_of_request
+from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.labels_and_groups import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
 from tasks.pricing.external_models import require_public_prompts, with_external_fact

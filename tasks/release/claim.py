@@ -11,13 +11,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Final
 
-from core.uncharged import loss_paid_by_parent
 from models_db.errors import Refused, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import Exact, decimal_above, enclose, exact, iv, terminating, upper
 from tasks.accounting.zcdp import DELTA_PLACES, epsilon_of
 from tasks.common.published_values import Figure, Strict, figure, format_small, round_up
+from tasks.mechanisms.core.uncharged import loss_paid_by_parent
 from tasks.mechanisms.registry import replace_one_losses
 from tasks.planning.secret_assignment import SecretAssignment, state_secret_assignment
 from tasks.values.plan import BatchAssignment

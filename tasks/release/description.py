@@ -8,8 +8,8 @@ how to read it in the wording of its system (`tasks.systems.insights.wording`).
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from core.uncharged import UNPROTECTED, loss_paid_by_parent
 from models_db.values.amounts import Amount
+from tasks.mechanisms.core.uncharged import UNPROTECTED, loss_paid_by_parent
 from tasks.planning.secret_assignment import while_secret
 from tasks.release.card_text import EXTENDS, NO_CLAIM, PUBLIC_DATA, describe_bounds, limits_section, unprotected_figures
 from tasks.release.claim import Claim

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, GetPydanticSchema, StringConstraints, model_validator
 from pydantic_core import core_schema
 
-from core.uncharged import UNPROTECTED, loss_paid_by_parent, parent_of
 from models_db.errors import Refused
 from models_db.policies.policy import Policy
 from models_db.values.amounts import Amount, total_amount
@@ -31,6 +30,7 @@ from tasks.common.files import FileTable, FileUnfit, decode_json, encode_json
 from tasks.common.network import is_external
 from tasks.common.published_values import Digest, Figure, Name, Strict, figure, read_as
 from tasks.inference.prompt_spec import wording_of
+from tasks.mechanisms.core.uncharged import UNPROTECTED, loss_paid_by_parent, parent_of
 from tasks.planning.secret_assignment import assignment_of_plan
 from tasks.release.bundle_format import FORMAT, RECORD
 from tasks.release.claim import Claim, require_within_claim, state_claim

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from core.uncharged import uncharged
 from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
@@ -16,6 +15,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.prompt_rendering import PromptPieces, is_cut, prompts_for, reference_tokens
 from tasks.inference.structured_output.form import FormParameters, form_facts
 from tasks.inference.structured_output.json_schema import RecordParameters, constraint_facts
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.batches import layout_of, with_labels
 from tasks.planning.labels_and_groups import PartParameters, part_facts
 from tasks.planning.parameter_choices import Choice, ChoiceInputs, fit_samples

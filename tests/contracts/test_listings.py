@@ -20,7 +20,7 @@ from models_db.services.queries.lists import BlockReaders
 from models_db.tables import Account, Dataset, Entry, Hold, Invocation, Proposal, Publication, Withdrawal
 from models_db.values.request_state import LEGAL_TRANSITIONS, REQUEST_GATES, Gate
 from tasks.accounting.lifetime_claims import lifetime_epsilon
-from tasks.planning.batches import Reading
+from tasks.planning.block_selection import Reading
 from tests.conftest import Ledgers
 from tests.contracts.rows import PLAN
 from tests.contracts.town import Town

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.corpus import store
 from tasks.corpus.partition import PartitionScheme
-from tasks.planning.batches import Reading
+from tasks.planning.block_selection import Reading
 from tasks.values.plan import Plan
 from tests import tiny_model
 from tests.integration.story import NOTES, REQUEST, Almoner

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from almoner.home import open_home
 from cli.app import app
 from cli.command_table import ListedCommand
-from flows.approvals.decide import require_reason
+from flows.approvals.confirmation import require_reason
 from models_db.home import ProjectHome
 from tests.integration.story import REQUEST, Almoner
 from tests.refusals import refusal

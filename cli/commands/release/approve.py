@@ -13,7 +13,7 @@ from cli.framework.prompts import confirm
 from cli.framework.review_screen import render_review
 from cli.framework.tables import plain_text
 from flows.approvals import decide
-from flows.approvals.decide import require_reason
+from flows.approvals.confirmation import require_reason
 from flows.approvals.offline_approval import import_review, read_approval, write_approval
 from flows.approvals.review import Review
 from flows.workspace.workspace import Workspace, open_workspace, signing_key_path

@@ -1,4 +1,4 @@
-"""Facet extractors: private preparation of each unit before any release, by rules or a model, cached, on workers.
+"""Facet extractors: private preparation of each unit before any release, by rules or a model, and their cache.
 
 Extraction costs nothing because each unit's facets are a function of that unit's text and of public values alone, bit
 for bit: later mechanisms bound the contribution of a unit, and count it once for any facets. A failure on one unit
@@ -15,9 +15,6 @@ text shared an entry, the presence of one unit would decide the facets of all la
 
 Entries are written a batch at a time, so a run that is killed loses one batch. Two processes may write the same entry,
 and either may be kept. A damaged file is set aside and replaced: nothing is lost but time.
-
-Parallel facet extraction by the workers of a run, with the same results as in this process. RAKE stays in this process:
-sending a text takes longer than processing it.
 """
 
 import fcntl
@@ -25,32 +22,22 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from models_db.errors import EnvironmentProblem
 from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.facets.rule_based import RuleBasedExtractor
 from tasks.common.progress import Progress
 from tasks.corpus.keys import keyed_hash
-from tasks.inference.embeddings.parallel import (
-    ParallelMap,
-    Tool,
-    WorkerEnvironment,
-    WorkerSet,
-    WorkerSpec,
-    settle,
-    spread_of,
-)
-from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.language_model import LanguageModel
 from tasks.values.results import Facets
-from tasks.workers.pool import TextShards
+
+if TYPE_CHECKING:
+    from tasks.inference.engine.engine import Engine
 
 MODEL = "model"
 
@@ -305,56 +292,3 @@ def _facet_cache_not_writable(folder: Path, reason: str) -> EnvironmentProblem:
         {"folder": str(folder), "reason": reason},
         code="FacetCacheNotWritable",
     )
-
-
-@dataclass(frozen=True)
-class SpreadExtractor:
-    """An `Extractor` that runs on workers.
-
-    Attributes:
-        name: of the same extractor in this process.
-    """
-
-    name: str
-    spread: ParallelMap[Facets]
-    progress: Progress
-
-    def __call__(self, texts: Sequence[str]) -> list[Facets]:
-        """Return the facets of each text."""
-        return self.spread(texts, self.progress)
-
-
-def spread_extractor(
-    workers: WorkerSet | None,
-    engine: Engine,
-    device: str,
-    settings: FacetSettings,
-    shards: TextShards,
-    progress: Progress,
-) -> Extractor:
-    """Return the extractor of the settings for private units; on workers, if there are any and they help.
-
-    Args:
-        engine: of the run in this process.
-        device: of the run.
-        shards: says which worker has a text.
-
-    Raises:
-        As `extractor_for`.
-    """
-    if workers is None or settings.extractor != MODEL:
-        return extractor_for(settings, engine, progress)
-    local = extractor_for(settings, engine)
-    spread = spread_of(workers, local.name, device, shards, partial(facets_tool, settings, workers.load))
-    spread.begin()  # each worker checks row isolation on its own device
-    return SpreadExtractor(local.name, spread, progress)
-
-
-def facets_tool(
-    settings: FacetSettings, load: Callable[[str], LanguageModel], place: WorkerSpec, elsewhere: bool
-) -> Tool:
-    """Build the extractor of a worker; runs on the worker."""
-    device = settle(place.device, place.threads, elsewhere)
-    # The amount of memory does not change an answer.
-    extract = extractor_for(settings, Engine(load(device), memory=place.memory))
-    return WorkerEnvironment.of_process((extract.name,), device, elsewhere), extract

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from core.opendp import Measurement, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions
 from tasks.accounting.rounding import exact, float_below
+from tasks.mechanisms.core.opendp import Measurement, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 
 MECHANISM = "noisy_count"

@@ -32,13 +32,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar, get_args
 
-from core.opendp import Measurement, check_pure_with_opendp, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions
 from tasks.accounting.rounding import exact, float_above, float_below
+from tasks.mechanisms.core.opendp import Measurement, check_pure_with_opendp, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.noisy_count import (
     NoiseInvalid,

@@ -37,12 +37,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from core.opendp import Measurement, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions
 from tasks.accounting.rounding import charge_rounded_up, exact, float_below
+from tasks.mechanisms.core.opendp import Measurement, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.gaussian_selection import tail_bound, with_lowest_threshold
 from tasks.mechanisms.counts.noisy_count import check_sigma, least_scale, rounded_normal

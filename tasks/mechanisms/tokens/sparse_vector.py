@@ -41,12 +41,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from core.opendp import ULPS, Measurement, load_opendp, opendp_charges_more
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions
 from tasks.accounting.rounding import exact, float_above
+from tasks.mechanisms.core.opendp import ULPS, Measurement, load_opendp, opendp_charges_more
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.noisy_count import rounded_laplace
 from tasks.mechanisms.tokens.integer_table import LARGEST_REFERENCES, budget_too_small, token_draw_invalid

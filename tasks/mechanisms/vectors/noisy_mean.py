@@ -24,12 +24,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from core.opendp import Measurement, check_with_opendp, load_opendp
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting import conversions
 from tasks.accounting.rounding import Exact, exact, float_below
+from tasks.mechanisms.core.opendp import Measurement, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.noisy_count import LARGEST_SIGMA, NoiseInvalid, check_sigma, least_sigma, rounded_normal
 

@@ -21,7 +21,7 @@ from models_db.values.canonical_json import Json
 from models_db.values.requests import model_to_json
 from tasks.evaluation.policy_bounds import describe_checks, missed
 from tasks.inference.prompt_rendering import CHARACTERS_PER_TOKEN
-from tasks.planning.batches import describe_cohorts
+from tasks.planning.block_selection import describe_cohorts
 from tasks.planning.secret_assignment import CONDITION, asked_while_secret
 from tasks.publishing.documents.markup import block, code, table, visible
 from tasks.release import card_text, description

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field
 
-from core.uncharged import uncharged
 from models_db.errors import Refused, UsageError
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal, format_decimal
 from tasks.mechanisms.core.rng import RandomSource
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.systems.private_decoding import (
     CalibratedMechanisms,
     PrivateDecodingParameters,

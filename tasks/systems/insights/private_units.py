@@ -14,7 +14,8 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.analysis.facets.extractor import BATCH, CachedExtractor, Extractor, cached, spread_extractor
+from tasks.analysis.facets.extractor import BATCH, CachedExtractor, Extractor, cached
+from tasks.analysis.facets.parallel import spread_extractor
 from tasks.common.progress import Progress
 from tasks.corpus.store import UNITS_AT_ONCE, Lot, ShardProgress, UnitDocuments, UnitOrder
 from tasks.decoding.run_context import RunContext

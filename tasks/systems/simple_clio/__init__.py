@@ -8,10 +8,10 @@ for public data: on governed data it is refused, and nothing is claimed for its 
 
 from pydantic import BaseModel
 
-from core.uncharged import uncharged
 from models_db.values.requests import format_decimal
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System, not_for_governed_data
 from tasks.systems.insights.cluster_descriptions import SENTENCES

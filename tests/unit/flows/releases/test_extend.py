@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from core.uncharged import PostProcessing
 from flows.releases import extend
 from flows.releases.extend import ParentRelease, load_values
 from flows.workspace.workspace import Workspace
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, digest
+from tasks.mechanisms.core.uncharged import PostProcessing
 from tests.refusals import refusal
 
 VALUES: Json = {"vocabulary": ["kettle"]}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from core.uncharged import PostProcessing, uncharged
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.core.uncharged import PostProcessing, uncharged
 from tasks.mechanisms.counts.gaussian_selection import GaussianSelection
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram

@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 from mpmath import exp, log, mp, mpf
 
-from core.uncharged import PostProcessing
 from models_db.values.amounts import RHO_UNIT, Amount, total_amount
 from models_db.values.events import PrivacyEvent
 from tasks.accounting.rounding import exact
+from tasks.mechanisms.core.uncharged import PostProcessing
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
 from tasks.mechanisms.counts.set_histogram import SetHistogram

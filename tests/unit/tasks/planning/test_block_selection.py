@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import BLOCKS_READ, without_first_cohort
-from tasks.planning.batches import Reading, reading_of_request
+from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.values.plan import Plan, PlanInputs
 
 

@@ -22,7 +22,7 @@ from tasks.inference.catalogue.model_check import NetworkShape
 from tasks.inference.catalogue.registry import ModelNotPulled, NoRevision, UnknownModel
 from tasks.inference.prompt_spec import DEFAULT_WORDING, PRESETS
 from tasks.mechanisms.counts.partition_selection import calibrate_selection
-from tasks.planning.batches import Reading
+from tasks.planning.block_selection import Reading
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import (
     START_SECONDS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.uncharged import uncharged
 from models_db.values.events import PrivacyEvent
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.publishing.verify import verify_release
 from tasks.release.bundle_format import RECORD

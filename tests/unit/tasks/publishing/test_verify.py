@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.uncharged import uncharged
 from models_db.policies.policy import Policy, RequiredApprovals
 from models_db.values.canonical_json import digest
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import model_to_json
 from tasks.common.files import encode_json, measure
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.checks import CHECKED_AS, CHECKS
 from tasks.publishing.draft import MAKERS, write_draft
 from tasks.publishing.verify import KINDS, verify_release

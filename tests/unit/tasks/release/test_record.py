@@ -5,11 +5,11 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from core.uncharged import uncharged
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.accounting.zcdp import release_amount
 from tasks.common.files import FileUnfit, encode_json
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.pricing.quote import plan_json
 from tasks.release.claim import ClaimTooSmall
 from tasks.release.record import CUT_FIGURE, RELEASED_FIGURES, ReleaseRecord

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from core.uncharged import uncharged
 from models_db.values.requests import Prompt
 from tasks.common.files import FileUnfit, parse_object
 from tasks.inference.prompt_spec import prompt_json
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
 from tasks.publishing.draft import write_draft
 from tasks.publishing.verify import verify_release

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.uncharged import uncharged
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.release.record import ReleaseRecord
 from tasks.reporting.html_explorer import explorer_html, size_words
 from tasks.systems.insights.wording import keyword_notes

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tasks.analysis.facets.extractor import Extractor, SpreadExtractor, spread_extractor
+from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.facet_settings import FacetSettings
+from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.workers import Workers

@@ -20,7 +20,7 @@ def test_a_price_needs_no_opendp_and_no_scikit_learn() -> None:
 @pytest.mark.slow
 def test_scikit_learn_and_polars_are_still_to_be_had() -> None:
     code = (
-        "from core.opendp import load_opendp; load_opendp().atom_domain;"
+        "from tasks.mechanisms.core.opendp import load_opendp; load_opendp().atom_domain;"
         " import polars, sklearn.linear_model, sklearn.decomposition"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

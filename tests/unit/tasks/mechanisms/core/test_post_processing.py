@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from core.uncharged import PostProcessing, loss_paid_by_parent, parent_of
 from models_db.values.amounts import Amount
+from tasks.mechanisms.core.uncharged import PostProcessing, loss_paid_by_parent, parent_of
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.registry import recompute
 from tasks.release.claim import ClaimTooSmall, state_claim

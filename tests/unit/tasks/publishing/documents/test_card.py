@@ -8,12 +8,12 @@ import yaml
 from markdown_it import MarkdownIt
 from mpmath import exp, mp
 
-from core.uncharged import uncharged
 from models_db.policies.policy import Policy
 from models_db.values.requests import model_to_json
 from tasks.common.files import FileUnfit
 from tasks.common.published_values import read_as
 from tasks.evaluation.registry import METRICS
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.card import card
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.card_text import (

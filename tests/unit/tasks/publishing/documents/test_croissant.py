@@ -7,8 +7,8 @@ from typing import Any
 import mlcroissant
 import pytest
 
-from core.uncharged import uncharged
 from tasks.common.files import FileTable
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.croissant import CONFORMS_TO, PRIVACY_TERMS, croissant
 from tasks.publishing.draft import write_draft
 from tasks.release.bundle_format import CROISSANT, PARQUET, TEXTS, labels_of_texts

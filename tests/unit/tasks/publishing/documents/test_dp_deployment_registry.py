@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from core.uncharged import uncharged
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.dp_deployment_registry import NOT_DECLARED, NOTHING, SCHEMA, deployment
 from tasks.publishing.documents.markup import yaml_lines
 from tasks.release.record import CapChange, Lifetime, PublicContent, ReleaseRecord

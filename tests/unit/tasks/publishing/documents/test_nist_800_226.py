@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from core.uncharged import uncharged
+from tasks.mechanisms.core.uncharged import uncharged
 from tasks.publishing.documents.nist_800_226 import Basis, checklist
 from tasks.release.record import CapChange, PublicContent, ReleaseRecord
 from tests.unit.tasks.publishing.builders import SUMMARIES, a_record, a_request, invocation, metrics_of, standing

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.uncharged import loss_paid_by_parent
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest, model_to_json
@@ -24,6 +23,7 @@ from tasks.inference.backends.text_backend import Completion, LocalBackend, Samp
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
+from tasks.mechanisms.core.uncharged import loss_paid_by_parent
 from tasks.systems.keyphrase_seeding import KeyphraseSeeding
 from tasks.systems.keyphrase_seeding import run as keyphrase_run
 from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
