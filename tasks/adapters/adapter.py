@@ -24,7 +24,7 @@ whole hidden states and maps the mean by a perceptron. Our changes, all of them 
 * **Shrinkage.** The level of the noise is public. Each coordinate of the noisy mean is pulled to its public average by
   t^2 / (t^2 + s^2), t^2 being the variance of that coordinate among public groups: the best linear estimate. With much
   noise the adapter gives an output for an average group, instead of nonsense.
-* **Words.** Some soft tokens are the embeddings of words for the shrunk mean, by the model's own head (`logit_lens`): a
+* **Words.** Some soft tokens are the embeddings of words for the shrunk mean, by the model's own head (`Lens`): a
   perceptron trained on a few dozen groups cannot name a subject that none of them had.
 """
 

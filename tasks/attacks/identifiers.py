@@ -7,7 +7,7 @@ Lukas et al., "Analyzing Leakage of Personally Identifiable Information in Langu
 first extraction recall; the held-out share is its chance level.
 
 Memorisation: released texts that copy a document, word for word or nearly. Word for word: the longest run of words that
-a released text shares with any document (`suffix_automaton`; Lee et al., ACL 2022). Nearly: the largest share of a
+a released text shares with any document (`SuffixAutomaton`; Lee et al., ACL 2022). Nearly: the largest share of a
 text's four-word runs that one single document has (Broder 1997), which small changes cannot hide. Both are compared
 with documents of the same kind that the release cannot have seen.
 

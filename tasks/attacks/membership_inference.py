@@ -17,7 +17,7 @@ prior (MacKay and Peto, Natural Language Engineering 1, 1995):
 V the number of different words, one of them for every unknown word. A text's words are `tasks.text.words`.
 
 Three scores, from different knowledge. Each is a pure function of released texts and of the texts in question; which of
-them were members is known to the judge alone (`tasks.attacks.membership_inference`).
+them were members is known to the judge alone (`separation`).
 
 * `embedding_scores`: the largest similarity to a released text (Liu et al., URANIA, 2025, appendix F).
 * `likelihood_ratio_scores`: how much likelier the release's own language makes a text than a public model does; the

@@ -1,13 +1,13 @@
 """Contamination probe: signs that the public model had read the private documents before any release.
 
 Passages on which the contamination probe is tried: texts that every large web corpus has, and texts of none. The known
-ones are in the public domain, or are forms of words that are free to repeat. The fresh ones were written for this file,
+ones are in the public domain, or are forms of words that are free to repeat. The fresh ones were written for it,
 in a similar tone.
 
 A document is cut into a beginning and a continuation. Somebody who knows a text by heart continues it as it goes on, so
 its own continuation is much likelier than another document's (the control). But whoever understands a language finds a
 fitting continuation likelier, too. So the same figures stand beside it for passages that every model has read, and for
-passages that none has (`contamination_trial`): the gain of a corpus tells something only where these two are apart.
+passages that none has (the trial): the gain of a corpus tells something only where these two are apart.
 """
 
 import math

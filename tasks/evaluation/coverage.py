@@ -1,4 +1,9 @@
-"""`dp_coverage`, a charged metric: how well the released texts cover the private units, and the units the texts."""
+"""`dp_coverage`, a charged metric: how well the released texts cover the private units, and the units the texts.
+
+Centres are made of half the released texts. Each unit votes once: for its nearest centre, or for "nowhere near", if it
+is farther from it than nearly all texts of the other half. What the votes say is charged; centres, radius and the
+released texts' own places are post-processing of what was released before.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,12 @@
-"""Adapter training: reads the examples, fits the space, then trains the perceptron through the frozen model."""
+"""Adapter training: reads the examples, fits the space, then trains the perceptron through the frozen model.
+
+The loss is the likelihood of public summaries given the soft tokens, as in "Differentially Private Summarization with
+Large Language Models", eq. 5. Two things differ from the paper. Each step takes a random part of a group's documents,
+so that it also learns small groups. And each mean gets Gaussian noise of a random level from a range (unless that is
+switched off), with the level as an input of the adapter: later inputs are always noisy means.
+
+The same order gives the same adapter on the same machine, interrupted or not.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

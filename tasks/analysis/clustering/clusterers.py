@@ -28,9 +28,9 @@ that is less. A node is split from three times that size on.
 
 Registry of clusterers: one point per unit, exact noise, all rounds paid from one rho (PRIVACY §5).
 
-    anchored   from public points, with shrunk means: the default       `anchored_kmeans`
-    lsh_tree   Chang and Kamath's coreset of a hashed tree              `lsh_tree`
-    lloyd      Lloyd's rounds from public centres                       `dp_lloyd`
+    anchored   from public points, with shrunk means: the default       `AnchoredKMeans`
+    lsh_tree   Chang and Kamath's coreset of a hashed tree              `LshTree`
+    lloyd      Lloyd's rounds from public centres                       `DPLloyd`
 
 Each consists of rounds of one mechanism, `tasks.mechanisms.vectors.kmeans_rounds`: a clusterer's decisions between its
 rounds are functions of its released values. Centres are released; the assignment of units to them is not.

@@ -1,4 +1,7 @@
-"""Facet extraction by the language model: one prompt per text, answered by a JSON object by construction."""
+"""Facet extraction by the language model: one prompt per text, answered by a JSON object by construction.
+
+After URANIA, appendix G.1; the wording is ours. The prompt before the text is the same for all texts and read once.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -53,7 +53,7 @@ def spaced(text: str) -> str:
 
 
 CODE = 1
-"""Version, increased whenever this module extracts other facets; a part of the name."""
+"""Version, increased whenever `RuleBasedExtractor` extracts other facets; a part of the name."""
 
 READ_CHARACTERS = 20_000
 """Characters of a text that are read: a public limit, so that no text can delay all others."""

@@ -20,8 +20,8 @@ The proof, step by step.
    any divergence. So the whole table costs what w + 1 bins cost, and may be used by whatever comes next, adaptively.
 3. Noise on a bin that nobody looks at need not be drawn: independent coordinates can be drawn in any order, late, or
    never, without changing the joint distribution of those that are looked at, if each is drawn once and remembered.
-   Which bins are looked at are the words of the corpus, and that is private. It never leaves this module: what goes out
-   is a unit's choice, and it is handed to another mechanism that is charged for each choice (`partition_selection`).
+   Which bins are looked at are the words of the corpus, and that is private. It never leaves `TermWeights`: a
+   unit's choice goes out, to another mechanism that is charged for each choice (`partition_selection`).
 4. A choice reads the table and the unit's own words, nothing of any other unit. So in the selection, given the table,
    one unit more or less adds or removes at most k candidates. (If idf could be negative, or if a unit could be given
    words it does not have, an absent word would win in rows that do not mention it, and one person's word would be
@@ -33,8 +33,8 @@ So histogram and selection are drawn together (`StageBudget.release` of several 
 the two has lost both.
 
 Refinement of a released keyword set to its size by public means: noisy counts, a public model, or coverage. All of it
-is post-processing of released values (URANIA, appendix C, Algorithms 5 and 6, last steps): nothing here reads the
-corpus or is charged. For any answer of a model, the result is a part of the released set.
+is post-processing of released values (URANIA, appendix C, Algorithms 5 and 6, last steps): it reads no corpus and
+is not charged. For any answer of a model, the result is a part of the released set.
 
 A unit proposes at most k candidates, by a function of that unit and of public or noisy values alone; a candidate is
 released if enough units propose it, for all of the stage's delta (`gaussian_selection`: k / (2 sigma^2);
@@ -46,7 +46,7 @@ candidates in each). By default `tfidf` selects in weighted rounds and the other
     model     a unit proposes the first k of its extracted keywords
     hybrid    as `model`, without keywords that public words cover; released ones join the public words. Extracted
               for each unit by itself: a keyword of a batch of units could not be attributed to a unit
-    tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies (`tfidf`)
+    tfidf     a unit proposes k of its own single words by tf * idf, from noisy document frequencies
 
 Public words fill the places that released ones leave, and at least half of the places belong to released ones, which
 certainly occur in the corpus. A larger set is cut by noisy counts (those of `gaussian_selection`, the noisy sums of

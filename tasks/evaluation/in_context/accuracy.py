@@ -1,4 +1,8 @@
-"""`in_context`: accuracy of a public model on documents, after a few released texts with their labels."""
+"""`in_context`: accuracy of a public model on documents, after a few released texts with their labels.
+
+Tables on five public tasks, at several numbers of demonstrations, are made by `tasks.evaluation.in_context`; this is
+the same measurement for whatever labels a release has.
+"""
 
 from collections.abc import Sequence
 

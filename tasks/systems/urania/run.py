@@ -14,13 +14,9 @@ from numpy.typing import NDArray
 
 from models_db.values.canonical_json import Json
 from tasks.analysis.clustering.coreset import Centroids
-from tasks.analysis.keywords.assign import (
-    IndexKeywordAssigner,
-    KeywordAssigner,
-    ModelKeywordAssigner,
-    closeness_of,
-    estimated,
-)
+from tasks.analysis.keywords.assign import IndexKeywordAssigner, KeywordAssigner
+from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
+from tasks.analysis.keywords.denoise import closeness_of, estimated
 from tasks.analysis.keywords.keyword_set import KEEP_SCHEMA, by_coverage, refiner_for
 from tasks.common.array_encoding import array_of, text_of
 from tasks.decoding.run_context import PlannedStageBudget, RunContext

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.analysis.keywords import assign
-from tasks.analysis.keywords.assign import OTHERWISE, ModelKeywordAssigner
+from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAssigner
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
 from tasks.inference.structured_output.grammar_constraint import GrammarConstraint

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.analysis.keywords.assign import Expectation, closeness_of, estimated
+from tasks.analysis.keywords.denoise import Expectation, closeness_of, estimated
 
 CLUSTERS, KEYWORDS = 20, 150
 SIZES = np.full(CLUSTERS, 150.0)

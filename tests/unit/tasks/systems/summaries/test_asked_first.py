@@ -11,7 +11,7 @@ import pytest
 from models_db.home import ProjectHome
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.analysis.facets.facet_settings import FacetSettings
-from tasks.analysis.keywords.assign import ModelKeywordAssigner
+from tasks.analysis.keywords.assign_with_model import ModelKeywordAssigner
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
