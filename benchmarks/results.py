@@ -24,14 +24,13 @@ from benchmarks.external_models import figures as api_figures
 from benchmarks.external_models.tables import at_epsilon
 from benchmarks.gpu.reports import tables as gpu_tables
 from benchmarks.in_context import accuracy as in_context
-from benchmarks.insights import figures as insights_figures
 from benchmarks.insights import questions, truthfulness
 from benchmarks.insights import tables as insights_tables
 from benchmarks.invented_facts import worlds as facts
 from benchmarks.reproductions import email_extraction
 from benchmarks.secret_assignment import audits as secret_assignment_audits
 from benchmarks.summaries import controls as summaries_controls
-from benchmarks.summaries import figures as summaries_figures
+from benchmarks.summaries import tables as summaries_tables
 from benchmarks.utility import ablation, next_tokens
 from benchmarks.utility import figures as utility_figures
 from benchmarks.utility.systems import AMIN, ICL, INK, PAPER, PUBLIC, SINGLE
@@ -98,7 +97,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
         "systems": lambda: records.table(lines("records_systems")),
     },
     "summaries-results": {
-        "scores": lambda: summaries_figures.short_table(summaries_figures.gathered(lines("summaries"))),
+        "scores": lambda: summaries_tables.short_table(summaries_tables.gathered(lines("summaries"))),
         "own-and-others": lambda: summaries_controls.table(
             [line for line in lines("summaries_controls") if line["epsilon"] in (None, "120")]
         ),
@@ -122,10 +121,7 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
 def drawings() -> Iterator[tuple[str, Any]]:
     """Yield every figure of docs/figures with the name of its file."""
     yield "epsilon", utility_figures.draw({(found.data, found.setting): found for found in measured("utility")})
-    yield "summaries_epsilon", summaries_figures.draw(summaries_figures.gathered(lines("summaries")))
-    yield from insights_figures.drawings(lines("insights"))
-    yield "api_accuracy", api_figures.draw_accuracy(lines("api"))
-    yield "api_costs", api_figures.draw_costs(lines("api"))
+    yield "api_accuracy", api_figures.draw(lines("api"))
 
 
 def main() -> None:

@@ -1,23 +1,17 @@
-"""Plots of the benchmark of systems that show a model no private text.
-
-    python -m benchmarks.external_models.figures docs/figures/api.jsonl  # docs/figures/api_accuracy.svg, api_costs.svg
+"""The plot of the benchmark of systems that show a model no private text; `python -m benchmarks.results` draws it.
 
 Lines are means over trials, bands Student's 95 % intervals of the mean; of two trials, both.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from benchmarks.common.json_lines import read_lines
-from benchmarks.common.plotting import STYLE, around, band, plt, save
+from benchmarks.common.plotting import around, band, plt
 
 Line = Mapping[str, Any]
 EPSILONS = ("1", "3", "6", "10", "15")
-AT = "6"
 NAMES = {"agnews": "AG News, 4 labels", "dbpedia14": "DBpedia, 14 labels", "mts_dialog": "mts_dialog, 9 sections"}
 LOOKS = {
     "seeding_independent": ("#0b5fa5", "o", "-", "keyphrase seeding, independent"),
@@ -37,24 +31,9 @@ LOOKS = {
 }
 FREE = ("public_only", "names", "phrases_named", "real")
 ROWS = {"accuracy": "accuracy", "coral": "accuracy with CORAL"}
-COSTS = {"prompts": "prompts", "work": "seconds of processor time"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, help="JSON lines of external_models/systems.py")
-    asked = parser.parse_args()
-    draw_all(read_lines(asked.results), asked.results.parent)
-
-
-def draw_all(lines: Sequence[Line], folder: Path) -> None:
-    """Every plot, into `folder`."""
-    with plt.rc_context(STYLE):
-        save(draw_accuracy(lines), folder / "api_accuracy.svg")
-        save(draw_costs(lines), folder / "api_costs.svg")
-
-
-def draw_accuracy(lines: Sequence[Line]) -> Any:
+def draw(lines: Sequence[Line]) -> Any:
     """Rows: plainly, and after CORAL; columns: corpora."""
     corpora = [name for name in NAMES if any(line["cell"]["corpus"] == name for line in lines)]
     figure, axes = plt.subplots(len(ROWS), len(corpora), figsize=(10.2, 6.8), sharex=True, squeeze=False)
@@ -83,31 +62,6 @@ def _levels(panel: Axes, lines: Sequence[Line], name: str) -> None:
     panel.set_xticklabels(EPSILONS)
 
 
-def draw_costs(lines: Sequence[Line]) -> Any:
-    """Accuracy at epsilon 6 by prompts and by processor time; columns: corpora."""
-    corpora = [name for name in NAMES if any(line["cell"]["corpus"] == name for line in lines)]
-    figure, axes = plt.subplots(len(COSTS), len(corpora), figsize=(10.2, 6.4), squeeze=False)
-    for column, corpus in enumerate(corpora):
-        for row, (cost, label) in enumerate(COSTS.items()):
-            panel = axes[row][column]
-            for system, (colour, marker, _, title) in LOOKS.items():
-                mine = [line for line in lines if line["cell"]["corpus"] == corpus and line["cell"]["system"] == system]
-                epsilon = "" if system in FREE else AT
-                found, paid = values(mine, epsilon, "accuracy"), values(mine, epsilon, cost)
-                if found and paid:
-                    middle, low, high = around(found)
-                    bar = [[max(0.0, middle - low)], [max(0.0, high - middle)]]
-                    looks = {"color": colour, "marker": marker, "markersize": 6, "linestyle": ""}
-                    panel.errorbar(sum(paid) / len(paid), middle, bar, elinewidth=1, label=title, **looks)
-            panel.set_xscale("symlog", linthresh=10)
-            panel.set_xlim(left=0)
-            panel.set_title(f"{NAMES[corpus]}, epsilon {AT}" if row == 0 else "", fontsize=9)
-            panel.set_ylabel("accuracy" if column == 0 else "")
-            panel.set_xlabel(label)
-    _legend(figure, axes)
-    return figure
-
-
 def _legend(figure: Any, axes: Any) -> None:
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.tight_layout(rect=(0, 0.14, 1, 1))
@@ -117,7 +71,3 @@ def _legend(figure: Any, axes: Any) -> None:
 def values(lines: Sequence[Line], epsilon: str, name: str) -> list[float]:
     """One figure of all trials that have it."""
     return [line[name] for line in lines if line["cell"]["epsilon"] == epsilon and line[name] is not None]
-
-
-if __name__ == "__main__":
-    main()

@@ -139,15 +139,6 @@ def detected(scores: Sequence[float], present_in: Sequence[bool]) -> Separation:
     return separation([score for score, there in pairs_of if there], [score for score, there in pairs_of if not there])
 
 
-def curve(scores: Sequence[float], present_in: Sequence[bool]) -> tuple[list[float], list[float]]:
-    """The ROC curve: false-positive rates and true-positive rates at every threshold, from (0, 0) to (1, 1)."""
-    there, scored = np.array(present_in, bool), np.array(scores)
-    thresholds = [np.inf, *sorted(set(scores), reverse=True)]
-    false = [float((scored[~there] >= at).mean()) for at in thresholds]
-    true = [float((scored[there] >= at).mean()) for at in thresholds]
-    return false, true
-
-
 def shares(line: Mapping[str, Any]) -> Mapping[str, float]:
     """Counts of a result as they are told: centres released, clusters kept, and kept ones that have units at all."""
     return {name: float(line["clusters"][name]) for name in ("released", "kept", "kept_with_units")}

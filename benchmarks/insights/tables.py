@@ -1,7 +1,6 @@
-"""Scores, tables and plots of the insights benchmark, from the cells that `insights/cells.py` has made.
+"""Scores and tables of the insights benchmark, from the cells that `insights/cells.py` has made.
 
-    python -m benchmarks.insights.tables --cells FOLDER     # scores cells: docs/figures/insights.jsonl, then as below
-    python -m benchmarks.insights.tables                    # docs/figures/insights_*.svg
+    python -m benchmarks.insights.tables --cells FOLDER     # scores cells: docs/figures/insights.jsonl
 
 A line of insights.jsonl is a cell with its scores and without its texts. Figures are means over trials; brackets are
 Student's 95 % interval of the mean over trials, whose randomness is that of the mechanisms, or of two the smaller and
@@ -17,11 +16,9 @@ from typing import Any
 
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.intervals import interval_of_mean
-from benchmarks.common.json_lines import read_lines
 from benchmarks.common.plotting import spread
 from benchmarks.insights.cells import OUT, cells_in
 from benchmarks.insights.data import SYNTHETIC
-from benchmarks.insights.figures import draw_all
 from benchmarks.insights.metrics import compared, coverage, detected
 from benchmarks.insights.systems import INFINITY, LEVELS, KeepingPoints
 from tasks.evaluation.subject import points
@@ -34,15 +31,12 @@ Line = Mapping[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=Path, help=f"the folder that insights.py wrote, such as {OUT}")
+    parser.add_argument("--cells", type=Path, required=True, help=f"the folder that insights.py wrote, such as {OUT}")
     parser.add_argument("--to", type=Path, default=FOLDER)
     arguments = parser.parse_args()
+    made = [*scored(arguments.cells), *others(arguments.cells)]
     results = arguments.to / "insights.jsonl"
-    if arguments.cells:
-        made = [*scored(arguments.cells), *others(arguments.cells)]
-        results.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made), encoding="utf-8")
-    lines = read_lines(results)
-    draw_all(lines, arguments.to)
+    results.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made), encoding="utf-8")
 
 
 def scored(folder: Path) -> Iterator[Line]:
@@ -114,13 +108,12 @@ CHATS_23: Place = ("chats", 23)
 SYNTHETIC_128: Place = (SYNTHETIC, 128)
 OF_LEVELS: Mapping[str, tuple[str, Sequence[Place]]] = {
     "kept": ("clusters kept", (CHATS_23, SYNTHETIC_128)),
-    "topics": ("topic coverage", (CHATS_23,)),
-    "above_chance": ("the same, less that of keywords at random", (CHATS_23,)),
+    "above_chance": ("topic coverage, less that of keywords at random", (CHATS_23,)),
     "found": ("known topics found", (SYNTHETIC_128,)),
     "named": ("known topics named", (SYNTHETIC_128,)),
     "named_by_chance": ("the same by keywords at random", (SYNTHETIC_128,)),
 }
-INTERVALS = ("topics", "found", "named", "named_by_chance")
+INTERVALS = ("found", "named", "named_by_chance")
 """Figures between 0 and 1 that have an interval; of counts there are the smallest and the largest."""
 
 

@@ -4,7 +4,6 @@
     python -m benchmarks.summaries.cells --part 1/2 &                  # two processes share the cells
     python -m benchmarks.summaries.cells --part 2/2
     python -m benchmarks.summaries.cells --list                        # what there is, and what it took
-    python -m benchmarks.summaries.figures                       # docs/figures/summaries_*
 
 A cell is one release of all 21 products that were not trained on: `kind: summaries`, one text a product, 8 reviews
 each, delta 1e-6, 50 tokens, at a bench without a ledger, because the reviews are public. It is appended to the file

@@ -7,8 +7,7 @@
 Releases of InvisibleInk from public data, at a bench in memory. A text without the public tokens that finish its
 sentence is the text of the draws alone, so the two lines of a release are paired by text. Texts are appended to
 `--texts` when a release is made, and one that is there already is not made again; `--out` gets the figures of each text
-(none of its words). MAUVE is of the first `DRAWS` tokens of all texts. The examples are those of `wording`: they come
-from no corpus.
+(none of its words). MAUVE is of the first `DRAWS` tokens of all texts. The examples come from no corpus.
 """
 
 import argparse
@@ -33,7 +32,6 @@ from benchmarks.common.intervals import written
 from benchmarks.common.json_lines import read_lines, write_lines
 from benchmarks.utility.sampled import interval, perplexity, real_texts, store
 from benchmarks.utility.texts import DESCRIPTIONS, NOTES
-from benchmarks.utility.wording import EXAMPLES
 from models_db.values.requests import Prompt
 from tasks.corpus.store import Corpus
 from tasks.decoding.journal import RunJournal
@@ -55,6 +53,33 @@ EPSILON, REFERENCES, REFERENCE_TOKENS, DRAWS = Decimal(4), 7, 64, 48
 MINILM, MPNET = "all-minilm-l6-v2", "all-mpnet-base-v2"
 EMBEDDERS = (MINILM, MPNET)
 TODAY = "as it was"
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    NOTES: (
+        "The patient is a 61-year-old man with a cough for two weeks. He does not smoke.",
+        "She takes ramipril for high blood pressure and reports no allergies.",
+    ),
+    "mts_dialog": (
+        (
+            "Doctor: What brings you in today?\nPatient: My left knee has been swelling since Sunday.\nDoctor:"
+            " Did you fall on it?\nPatient: No, I think it was the stairs at work."
+        ),
+        (
+            "Doctor: Any allergies to medicine?\nPatient: Penicillin. It gives me a rash.\nDoctor: And do you"
+            " take anything every day?\nPatient: Just a water pill for my blood pressure."
+        ),
+    ),
+    "yelp": (
+        (
+            "Stopped in for lunch on a Tuesday and waited ten minutes for a menu. The soup was lukewarm, but"
+            " our waiter was kind about it and took it off the bill. Probably won't be back."
+        ),
+        (
+            "Best haircut I've had in years! She listened to what I wanted and didn't rush. Parking is a pain,"
+            " so give yourself some extra time."
+        ),
+    ),
+}
+"""Two for each corpus, written for this benchmark."""
 DESCRIBED = {**DESCRIPTIONS, NOTES: "Short notes that a doctor writes after seeing a patient."}
 
 
@@ -102,9 +127,6 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "public only, completion": Setting(_COMPLETION, system="public_only"),
     "public only, completion, two public examples": Setting(_COMPLETION, examples=True, system="public_only"),
-    "one document, no privacy": Setting(system="non_private"),
-    **{f"{rows} rows": Setting(own={"references": rows}) for rows in (1, 3, 9, 11, 15, 31)},
-    **{f"completion, {rows} rows": Setting(_COMPLETION, own={"references": rows}) for rows in (9, 11)},
 }
 
 
