@@ -141,7 +141,7 @@ COMMANDS = (
         "serve",
         "Run",
         "cli.commands.operations.serve",
-        "Run schedules until stopped: poller and worker in one process.",
+        "Run schedules until stopped, on the Prefect server that PREFECT_API_URL names or on one of its own.",
     ),
     Entry(
         "worker",

@@ -9,7 +9,7 @@ keys/             signing key, overlap key, one key per partition scheme (0600)
 corpora/<uid>/    ingested dataset versions, one folder each
 quarantine/<request>-<attempt>/  unpublished output of a run
 released/         what mechanisms of a run have released, for releases that extend it (0600)
-prefect/          database and log of the Prefect server of `almoner serve --ui`; it holds no text
+prefect/          database and log of the Prefect server of `almoner serve`, name of its pool; it holds no text
 scratch/          temporary files of runs, wiped by `almoner run sweep`
 unfinished/       where backups are being written outside the home
 """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from flows.schedules.poller import PollerSettings
+    from flows.schedules.slots import RunOptions
 
 Device = Annotated[
     str,
@@ -28,16 +28,14 @@ RunnerAddress = Annotated[
 ]
 
 
-def poller_settings(
-    device: str, workers: int, runner: str, runner_address: str | None, *, approved: bool = False
-) -> "PollerSettings":
-    """Return the options as the poller's settings.
+def run_options(device: str, workers: int, runner: str, runner_address: str | None) -> "RunOptions":
+    """Return the options as those of a run.
 
     Raises:
         RunnerUnknown: there is no such kind of workers.
         RunnerAddressUnfit: the address does not fit the kind of workers.
     """
-    from flows.schedules.poller import PollerSettings  # it loads what runs releases
+    from flows.schedules.slots import RunOptions  # it loads what runs releases
     from tasks.workers.backend_settings import WorkerBackend
 
-    return PollerSettings(device, workers, approved, WorkerBackend.of(runner, runner_address))
+    return RunOptions(device, workers, WorkerBackend.of(runner, runner_address))

@@ -8,23 +8,28 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import httpx
 import yaml
+from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments.runner import RunnerDeployment
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
 from prefect.settings import PREFECT_API_URL
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
 from flows.orchestration.release_flow import release
-from flows.orchestration.worker import WORKER_TYPE
-from flows.schedules.prefect_deployments import SECONDS_TO_ANSWER, TAG, UNREACHABLE_ERRORS, prefect_unreachable
 from flows.workspace.yaml_files import file_unwritable
 from models_db.errors import EnvironmentProblem, UsageError
 from tasks.common.files import write_new
 from tasks.workers.time_limit import within
 
+WORKER_TYPE: Final = "almoner"
+TAG: Final = "almoner"
+SECONDS_TO_ANSWER: Final = 60
+"""Seconds that a Prefect server has for what one command asks of it: its client waits so long for each piece."""
+UNREACHABLE_ERRORS: Final = (httpx.HTTPError, OSError, RuntimeError, PrefectException)
 QUEUES: Final = {"urgent": 1, "default": 2, "background": 3}
 """Work queues of the pool with their priorities; runs of the first are taken first. Prefect makes `default` itself."""
 DEPLOYMENT: Final = "almoner"
@@ -67,8 +72,21 @@ def deploy(pool: str, limit: int | None) -> Deployed:
 
 def _deploy(pool: str, limit: int | None) -> None:
     with get_client(sync_client=True) as client:
-        _create_pool(client, pool, limit)
-        _runner_deployment(pool).apply()
+        create_pool(client, pool, limit)
+    deployment_of(release, DEPLOYMENT, pool, description=DESCRIPTION).apply()
+
+
+def deployment_of(of: Flow[..., None], name: str, pool: str, **settings: Any) -> RunnerDeployment:
+    """Return the deployment of a flow in a pool; its code is imported from the installed package."""
+    return RunnerDeployment.from_flow(
+        of,
+        name=name,
+        tags=[TAG],
+        work_pool_name=pool,
+        enforce_parameter_schema=True,
+        entrypoint_type=EntrypointType.MODULE_PATH,
+        **{"work_queue_name": "default", **settings},
+    )
 
 
 def require_pool_name(pool: str) -> None:
@@ -175,7 +193,8 @@ def write_prefect_yaml(path: Path, pool: str) -> None:
         raise file_unwritable(path, problem.strerror or type(problem).__name__) from None
 
 
-def _create_pool(client: SyncPrefectClient, pool: str, limit: int | None) -> None:
+def create_pool(client: SyncPrefectClient, pool: str, limit: int | None) -> None:
+    """Make a work pool of almoner's own type, and its queues."""
     wanted = WorkPoolCreate(
         name=pool,
         type=WORKER_TYPE,
@@ -192,14 +211,12 @@ def _create_pool(client: SyncPrefectClient, pool: str, limit: int | None) -> Non
             client.update_work_queue(queue.id, priority=priority)
 
 
-def _runner_deployment(pool: str) -> RunnerDeployment:
-    return RunnerDeployment.from_flow(
-        release,
-        name=DEPLOYMENT,
-        description=DESCRIPTION,
-        tags=[TAG],
-        work_pool_name=pool,
-        work_queue_name="default",
-        enforce_parameter_schema=True,
-        entrypoint_type=EntrypointType.MODULE_PATH,
+def prefect_unreachable(problem: BaseException) -> EnvironmentProblem:
+    """Return the error of a server that cannot be used, without the text of `problem`, which may repeat its address."""
+    reason = type(problem).__name__
+    return EnvironmentProblem(
+        f"The Prefect server that PREFECT_API_URL names cannot be used: {reason}.",
+        "Start it (`prefect server start`), or unset PREFECT_API_URL: `almoner serve` then starts one of its own.",
+        {"reason": reason},
+        code="PrefectUnreachable",
     )

@@ -1,6 +1,7 @@
 """Local Prefect server, beside a home, for as long as a command runs."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -19,12 +20,12 @@ SECONDS_TO_STOP: Final = 30.0
 
 
 @contextmanager
-def start_local_server(folder: Path, port: int) -> Iterator[str]:
+def start_local_server(folder: Path, port: int | None = None) -> Iterator[str]:
     """Start a Prefect server that only this machine reaches, and name it in this process's environment.
 
     Args:
         folder: receives its database and its log; made with mode 0700.
-        port: 4200 for Prefect's page, whose script expects it there.
+        port: 4200 for Prefect's page, whose script expects it there; None for a free one.
 
     Yields:
         the address of its page.
@@ -34,6 +35,7 @@ def start_local_server(folder: Path, port: int) -> Iterator[str]:
             something else listens at the port.
     """
     require_orchestration()
+    port = port or _free_port()
     folder.mkdir(mode=0o700, exist_ok=True)
     environment = {**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     environment.pop(API_VARIABLE, None)
@@ -73,3 +75,9 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])

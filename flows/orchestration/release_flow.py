@@ -1,28 +1,29 @@
-"""Prefect flow of one release: it waits, suspended, at each gate, and before each step it asks the ledger.
+"""Prefect flows of a release, of a schedule and of a run: before each step they ask the ledger.
 
-Prefect starts, suspends, resumes and cancels; it decides nothing. A run that somebody resumes by hand finds in the
-ledger that its gate is closed, and is suspended again. One that begins anew after a crash goes on where the ledger is.
-So no result of a step is kept anywhere: a task returns nothing, and its parameter is a request's number.
+Prefect starts, suspends, resumes and cancels; it decides nothing. A release waits, suspended, at each gate: a run that
+somebody resumes by hand finds in the ledger that its gate is closed, and is suspended again. A run that begins anew
+after a crash goes on where the ledger is. So no result of a step is kept anywhere: a task returns nothing, and its
+parameter is a number.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from prefect import Task, flow, task
+from prefect import Flow, Task, flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.flow_runs import suspend_flow_run
 
-from flows.orchestration.request_links import describe_links
-from flows.orchestration.worker_settings import WorkerSettings
+from flows.orchestration.worker_settings import WorkerSettings, describe_links
 from flows.releases.attempt import RunInterrupted
 from flows.releases.next_step import ReleaseStep, next_step
-from flows.schedules.slots import LEDGER_ERRORS
+from flows.schedules.slots import LEDGER_ERRORS, decide_due_slot, run_request
 from flows.workspace.prefect_flow import PRIVATE_FLOW, call_outside_engine
-from flows.workspace.workspace import open_workspace
+from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Refused, UsageError
 from models_db.services.attempts import StillRunning
 from models_db.services.audit import chain
@@ -103,14 +104,25 @@ def confirm_request(request: int, ledger: str) -> None:
     with _errors_by_name("propose"):
         settings = WorkerSettings.of_environment()
         _ = settings.place
-        with open_workspace(settings.home).database.read() as session:
-            if chain.ledger_id(session) != ledger:
-                raise UsageError(
-                    "The flow run names another ledger than that of this machine's home.",
-                    "Give each ledger a work pool of its own: `almoner deploy --pool NAME`.",
-                    code="OtherLedger",
-                )
+        with _open_ledger(settings, ledger).database.read() as session:
             next_step(session, request)
+
+
+def _open_ledger(settings: WorkerSettings, ledger: str) -> Workspace:
+    """Open this machine's home.
+
+    Raises:
+        UsageError: it has another ledger than the flow run names (`OtherLedger`).
+    """
+    workspace = open_workspace(settings.home)
+    with workspace.database.read() as session:
+        if chain.ledger_id(session) != ledger:
+            raise UsageError(
+                "The flow run names another ledger than that of this machine's home.",
+                "Give each ledger a work pool of its own: `almoner deploy --pool NAME`.",
+                code="OtherLedger",
+            )
+    return workspace
 
 
 @task(name="execute", task_run_name="execute", tags={EXECUTE_TAG}, retries=0, **PRIVATE_TASK)
@@ -121,7 +133,7 @@ def execute_release(request: int) -> None:
     settings = WorkerSettings.of_environment()
     with _errors_by_name("execute"):
         try:
-            call_outside_engine(lambda: execute_request(settings.home.root, request, settings.device))
+            call_outside_engine(lambda: execute_request(settings.home.root, request, settings.options.device))
         except (StillRunning, JournalInUse) as elsewhere:
             tell(elsewhere.message)
 
@@ -191,5 +203,50 @@ def _suspend(request: int, step: ReleaseStep) -> None:
     suspend_flow_run(key=str(uuid4()))
 
 
-FLOWS: Final = {each.name: each for each in (release,)}
+# --- Schedules -------------------------------------------------------------------------------------------------
+
+
+@flow(name="schedule", flow_run_name="schedule-{schedule}", **PRIVATE_FLOW)
+def decide_schedule(schedule: int, ledger: str) -> None:
+    """Decide the slot of a schedule that is due now, in one transaction of the ledger; it runs nothing.
+
+    Args:
+        schedule: the schedule's number.
+        ledger: as of `release`.
+
+    Raises:
+        StepFailed: nothing was decided; a later run of this flow decides the slot.
+    """
+    with _errors_by_name("schedule"):
+        workspace = _open_ledger(WorkerSettings.of_environment(), ledger)
+        decided = call_outside_engine(lambda: decide_due_slot(workspace, schedule, datetime.now(UTC)))
+        if decided is not None:
+            became = f"request {decided.request}" if decided.request else f"{decided.skipped}: {decided.detail}"
+            tell(f"Slot {decided.slot} of schedule {schedule}: {became}")
+
+
+@flow(name="run", flow_run_name="run-request-{request}", **PRIVATE_FLOW)
+def run_waiting(request: int, ledger: str) -> None:
+    """Run the request of a slot or, where the machine is set to, one that stewards have approved one by one.
+
+    Args:
+        request, ledger: as of `release`.
+
+    Raises:
+        StepFailed: the run was refused or failed.
+        RunLost: it could not begin here now, or was interrupted; a worker begins it anew.
+    """
+    settings = WorkerSettings.of_environment()
+    with _errors_by_name("run"):
+        workspace = _open_ledger(settings, ledger)
+        ran = call_outside_engine(lambda: run_request(workspace, request, settings.options, approved=settings.approved))
+    if ran is not None:
+        tell(f"Request {request}: {' '.join(filter(None, (ran.outcome, ran.reason, ran.detail)))}")
+        if ran.outcome == "given up":
+            raise StepFailed(ran.reason, temporary=False)
+        if ran.outcome == "not now":
+            raise RunLost(ran.reason)
+
+
+FLOWS: Final[dict[str, Flow[..., None]]] = {each.name: each for each in (release, decide_schedule, run_waiting)}
 """The flows that a worker runs, by name. It runs no other, even if a Prefect server names one."""

@@ -211,7 +211,7 @@ def check(workspace: Workspace, request_id: int) -> CheckedRequest:
     """Return the checked and priced request that an attempt would run now.
 
     It reads the ledger and changes nothing; it opens neither model nor corpus, so it can be called before either is
-    loaded. A home without the data is refused here, because an attempt would use up a run, and a poller would give up
+    loaded. A home without the data is refused here, because an attempt would use up a run, and a schedule would give up
     the slot that another runner's home can run.
 
     Raises:

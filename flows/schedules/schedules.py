@@ -1,7 +1,7 @@
-"""Schedules: creation and views of their recurrence, authorisation and slots."""
+"""Schedules: creation, views of their recurrence, authorisation and slots, and the results of due slots."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -98,6 +98,56 @@ class CreatedSchedule:
     runs_left: int
     last_run: str | None
     afforded: int | None
+
+
+@dataclass(frozen=True)
+class DueSlot:
+    """A due slot of a schedule that is not decided."""
+
+    schedule: int
+    slot: str
+
+
+@dataclass(frozen=True)
+class SlotDecision(DueSlot):
+    """Decision about a slot: the request's number, or the name of the refusal and its public message."""
+
+    request: int | None
+    skipped: str | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class SlotRun:
+    """End of a run: `produced`, `given up`, or `not now` with the name of the reason.
+
+    Attributes:
+        schedule: None if the request was approved by hand.
+    """
+
+    schedule: int | None
+    request: int
+    outcome: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class DueProblem:
+    """Failure of one step: the name of the error and its public message."""
+
+    what: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class DueResult:
+    """Decisions, runs and failures of `run_due`."""
+
+    slots: list[SlotDecision] = field(default_factory=list)
+    runs: list[SlotRun] = field(default_factory=list)
+    problems: list[DueProblem] = field(default_factory=list)
 
 
 def create_schedule(

@@ -1,13 +1,15 @@
-"""Slots of schedules: which are due, the decision about each, and the runs that follow.
+"""Slots of schedules: which are due, the decision about each, and the runs of what is approved.
 
 Deciding asks for the release as an analyst would, and the gates answer: the slot becomes a request, or it is skipped
-with the name of the refusal. A failure of this machine or this home alone decides nothing; the slot waits for the next
-poll.
+with the name of the refusal. A failure of this machine or this home alone decides nothing; the slot stays open.
+Everything is in the ledger, so any number of processes may do the same at the same time.
 """
 
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from sqlalchemy.orm import Session
 
@@ -16,12 +18,12 @@ from flows.releases.attempt import RunInterrupted, require_data
 from flows.releases.execute import execute_request
 from flows.releases.propose import price_for_home, record_request
 from flows.releases.resume import forfeit_attempt
-from flows.schedules.poll_result import DueSlot, SlotDecision, SlotRun
-from flows.schedules.recurrence import latest_time
+from flows.schedules.recurrence import due_times, latest_time, parse_time
+from flows.schedules.schedules import DueProblem, DueResult, DueSlot, SlotDecision, SlotRun
 from flows.workspace.workspace import Workspace, process_owner
 from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
-from models_db.services import people, requests, schedules
+from models_db.services import attempts, people, requests, schedules
 from models_db.services.attempts import StillRunning
 from models_db.services.audit.log import configuration_of
 from models_db.services.proposals import OwnAuthorisation
@@ -47,7 +49,18 @@ LOCAL_REFUSALS = (
 LEDGER_ERRORS = (LedgerUnreachable, OutcomeUnknown, ClockWentBack)
 """A run that ended with one of these has not failed; it resumes when the ledger is back."""
 UNFINISHED_RUN_REASON = "RunBeforeUnfinished"
-_RUN_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `almoner run` for the runs of schedules."""
+
+    device: str = "auto"
+    workers: int = 1
+    backend: WorkerBackend = HERE
+
+
+DEFAULT_OPTIONS: Final = RunOptions()
 
 
 def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | None:
@@ -66,29 +79,21 @@ def find_due_slot(session: Session, schedule: Schedule, now: datetime) -> str | 
     return None if latest is None else utc_now(latest)
 
 
-def list_due_slots(
-    workspace: Workspace, now: datetime, unread: Callable[[int, UsageError], None] = lambda schedule, problem: None
-) -> list[DueSlot]:
-    """Return the due slots of the whole ledger, by schedule.
-
-    Args:
-        unread: called with each schedule that this machine cannot read, for example with an unknown time zone; the
-            others are still listed.
-    """
-    due_slots = []
-    with workspace.database.read() as session:
-        for schedule in schedules.list_all(session):
-            try:
-                slot = find_due_slot(session, schedule, now)
-            except UsageError as problem:
-                unread(schedule.id, problem)
-                continue
-            if slot is not None:
-                due_slots.append(DueSlot(schedule.id, slot))
-    return due_slots
-
-
 # --- Deciding --------------------------------------------------------------------------------------------------
+
+
+def decide_due_slot(workspace: Workspace, schedule: int, now: datetime) -> SlotDecision | None:
+    """Decide the slot of a schedule that is due at `now`; return None if none is, or if another process decides it.
+
+    Raises:
+        as `find_due_slot` and `decide_slot`.
+    """
+    with workspace.database.read() as session:
+        slot = find_due_slot(session, schedules.find_schedule(session, schedule), now)
+    if slot is not None:
+        with suppress(SlotTaken, ScheduleNotActive):  # somebody else was faster
+            return decide_slot(workspace, DueSlot(schedule, slot))
+    return None
 
 
 def decide_slot(workspace: Workspace, due_slot: DueSlot) -> SlotDecision:
@@ -131,7 +136,7 @@ def _record_slot_request(
         priced.require_affordable()
     with workspace.database.write() as session:
         schedule = _undecided_schedule(session, due_slot)
-        if before := _unfinished_run(session, due_slot):  # another poller has asked for an earlier slot meanwhile
+        if before := _unfinished_run(session, due_slot):  # another process has asked for an earlier slot meanwhile
             return _record_skip(session, workspace, schedule, due_slot, UNFINISHED_RUN_REASON, before)
         recorded = record_request(session, workspace, priced, standing)
         schedules.record_slot(session, workspace.actor, schedule, due_slot.slot, request_id=recorded.id)
@@ -168,47 +173,80 @@ def _undecided_schedule(session: Session, due_slot: DueSlot) -> Schedule:
 # --- Running ---------------------------------------------------------------------------------------------------
 
 
-def run_slot(
-    workspace: Workspace, slot: ScheduleSlot, device: str = "auto", workers: int = 1, backend: WorkerBackend = HERE
-) -> SlotRun | None:
-    """Run the request of a slot, or resume it after a dead process; return None if another process will run it.
+def waiting_requests(workspace: Workspace, schedule: int | None = None, *, approved: bool = False) -> list[int]:
+    """Return the requests that this home may run now, as the ledger has them, those of slots first.
 
-    A run that ended without an artifact is given up, and so is one that a rule forbids: repeated attempts of a poller
-    would use up the authorisation. A person may still run it (`almoner run`). The ledger is read again for this,
-    because other runs may have taken hours since the slot was found.
+    Args:
+        schedule: only of this schedule.
+        approved: also the requests that stewards have approved one by one.
     """
-    number = slot.request_id or 0
-    if _is_given_up(workspace, slot) or not may_run(workspace, number):
-        return None
-    begun = _count_attempts(workspace, number)
+    with workspace.database.read() as session:
+        slots = schedules.unfinished_slots(session, schedule)
+        waiting = [each.request_id or 0 for each in slots]
+        if approved:
+            resumable = sorted(attempts.resumable_requests(session))
+            waiting += [number for number in resumable if _is_approved_by_hand(session, number)]
+    return [number for number in waiting if may_run(workspace, number)]
+
+
+def _is_approved_by_hand(session: Session, number: int) -> bool:
+    if requests.find_request(session, number).standing_id is not None:
+        return False
     try:
-        outcome = run_once(workspace, number, device, workers, backend)
+        attempts.require_startable(session, number)
+    except Refused:
+        return False
+    return True
+
+
+def run_request(
+    workspace: Workspace,
+    number: int,
+    options: RunOptions = DEFAULT_OPTIONS,
+    *,
+    approved: bool = False,
+) -> SlotRun | None:
+    """Run the request of a slot, or resume it after a dead process; return None if there is nothing to run here.
+
+    A slot's run that ended without an artifact is given up, and so is one that a rule forbids: repeated attempts would
+    use up the authorisation. A person may still run it (`almoner run`). The ledger is read again for this, because
+    other runs may have taken hours since the request was found.
+
+    Args:
+        approved: also run a request that stewards have approved one by one.
+
+    Raises:
+        RunInterrupted: Ctrl-C was pressed; the request can be resumed later.
+        The errors of `flows.releases.execute.execute_request` of a request that was approved by hand.
+    """
+    if number not in waiting_requests(workspace, approved=approved):
+        return None
+    with workspace.database.read() as session:
+        slot = next((each for each in schedules.unfinished_slots(session) if each.request_id == number), None)
+    begun = count_attempts(workspace, number)
+    try:
+        spent = _execute(workspace, number, options)
     except (StillRunning, JournalInUse, OwnAuthorisation):
         return None
     except AlmonerError as problem:
+        if slot is None:
+            raise
         return _slot_run_of_error(workspace, slot, problem, begun)
-    return None if outcome is None else SlotRun(slot.schedule_id, number, "produced", "", "")
+    return None if spent is None else SlotRun(None if slot is None else slot.schedule_id, number, "produced", "", "")
 
 
-def run_once(
-    workspace: Workspace, number: int, device: str, workers: int, backend: WorkerBackend = HERE
-) -> Amount | None:
-    """Run a request in this process, one at a time; return the spent amount, None if the request is already finished.
-
-    Raises:
-        VersionMissing: another home has the data. That is found before the flow begins, so no page shows a failed run.
-        RunInterrupted: Ctrl-C was pressed; the request can be resumed later.
-        The errors of `flows.releases.execute.execute_request`.
-    """
-    require_data(workspace, number)
-    with _RUN_LOCK:
-        _close_own_attempt(workspace, number)
-        try:
-            return execute_request(workspace.home.root, number, device, workers=workers, backend=backend).spent
-        except requests.WrongState as moved:
-            if moved.facts["state"] == "expired":
-                raise
-            return None  # another process was faster
+def _execute(workspace: Workspace, number: int, options: RunOptions) -> Amount | None:
+    """Run a request in this process; return the spent amount, None if the request is already finished."""
+    require_data(workspace, number)  # before an attempt is begun, which would use up a run of the authorisation
+    _close_own_attempt(workspace, number)
+    try:
+        return execute_request(
+            workspace.home.root, number, options.device, workers=options.workers, backend=options.backend
+        ).spent
+    except requests.WrongState as moved:
+        if moved.facts["state"] == "expired":
+            raise
+        return None  # another process was faster
 
 
 def _close_own_attempt(workspace: Workspace, number: int) -> None:
@@ -232,12 +270,8 @@ def may_run(workspace: Workspace, number: int) -> bool:
         return not own and "runner" in people.roles_of(session, workspace.actor.id)
 
 
-def _is_given_up(workspace: Workspace, slot: ScheduleSlot) -> bool:
-    with workspace.database.read() as session:
-        return schedules.find_slot_end(session, slot.id) is not None
-
-
-def _count_attempts(workspace: Workspace, number: int) -> int:
+def count_attempts(workspace: Workspace, number: int) -> int:
+    """Return how often a run of a request was begun."""
     with workspace.database.read() as session:
         return sum(step.to_state == RequestState.RUNNING for step in requests.history(session, number))
 
@@ -253,9 +287,92 @@ def _slot_run_of_error(workspace: Workspace, slot: ScheduleSlot, problem: Almone
     if isinstance(problem, RunInterrupted):
         raise problem
     lost = isinstance(problem, LEDGER_ERRORS) or _is_running(workspace, number)
-    tried = _count_attempts(workspace, number) > begun
+    tried = count_attempts(workspace, number) > begun
     if lost or (isinstance(problem, EnvironmentProblem) and not isinstance(problem, TaskFailed) and not tried):
         return SlotRun(slot.schedule_id, number, "not now", problem.code, problem.message)
     with workspace.database.write() as session:
         schedules.end_slot(session, workspace.actor, slot, problem.code, problem.message)
     return SlotRun(slot.schedule_id, number, "given up", problem.code, problem.message)
+
+
+# --- Both, in this process -------------------------------------------------------------------------------------
+
+
+def run_due(workspace: Workspace, now: datetime, options: RunOptions = DEFAULT_OPTIONS) -> DueResult:
+    """Decide every slot that is due at `now`, then run the requests of slots.
+
+    The roles of the home's owner decide what is done: an analyst requests, a runner runs. A failure of one schedule or
+    request hinders no other.
+    """
+    done = DueResult()
+    with workspace.database.read() as session:
+        may_ask = "analyst" in people.roles_of(session, workspace.actor.id)
+        numbers = [schedule.id for schedule in schedules.list_all(session)] if may_ask else []
+    for number in numbers:
+        with _collect_problem(f"schedule {number}", done):
+            decided = decide_due_slot(workspace, number, now)
+            done.slots.extend([decided] if decided is not None else [])
+    _run_waiting(workspace, done, options)
+    return done
+
+
+def run_schedule_now(
+    workspace: Workspace, number: int, slot: str | None, now: datetime, options: RunOptions = DEFAULT_OPTIONS
+) -> DueResult:
+    """Decide a slot and run its request; without `slot`, decide the due slot and run the requests that wait.
+
+    Raises:
+        UsageError: there is no such schedule (`ScheduleUnknown`).
+        UsageError: the schedule has no slot at that time, or it is not due yet (`NoSuchSlot`); or `slot` is no time.
+        Refused: no slot is due, and no request waits (`NothingDue`).
+        SlotTaken: the slot is already decided.
+        ScheduleNotActive: the schedule is paused or over.
+        The errors of `decide_slot`.
+    """
+    with workspace.database.read() as session:
+        schedule = schedules.find_schedule(session, number)
+        due_slot = find_due_slot(session, schedule, now) if slot is None else _parse_slot_time(schedule, slot, now)
+        waiting = schedules.unfinished_slots(session, number)
+    if due_slot is None and not waiting:
+        raise Refused(
+            f"Schedule {number} has no slot that is due.",
+            f"See its rule and its slots with `almoner schedule show {number}`.",
+            {"schedule": number},
+            code="NothingDue",
+        )
+    done = DueResult()
+    if due_slot is not None:
+        done.slots.append(decide_slot(workspace, DueSlot(number, due_slot)))
+    _run_waiting(workspace, done, options, number)
+    return done
+
+
+def _run_waiting(workspace: Workspace, done: DueResult, options: RunOptions, schedule: int | None = None) -> None:
+    for number in waiting_requests(workspace, schedule):
+        with _collect_problem(f"request {number}", done):
+            ran = run_request(workspace, number, options)
+            done.runs.extend([ran] if ran is not None else [])
+
+
+def _parse_slot_time(schedule: Schedule, written: str, now: datetime) -> str:
+    """Return a slot that somebody typed, in UTC."""
+    at = parse_time(written, schedule.zone)
+    if at > now or due_times(Timing.of_schedule(schedule), at, at) != [at]:
+        raise UsageError(
+            f"Schedule {schedule.id} has no slot at {written} that is due.",
+            f"See its slots with `almoner schedule show {schedule.id}`.",
+            {"schedule": schedule.id, "slot": written},
+            code="NoSuchSlot",
+        )
+    return utc_now(at)
+
+
+@contextmanager
+def _collect_problem(what: str, result: DueResult) -> Iterator[None]:
+    """Collect an error of the block as a failure, so that the rest goes on; Ctrl-C passes."""
+    try:
+        yield
+    except RunInterrupted:
+        raise
+    except AlmonerError as problem:
+        result.problems.append(DueProblem(what, problem.code, problem.message))

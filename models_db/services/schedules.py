@@ -2,7 +2,7 @@
 
 A slot is decided in one row: it became a request, or was skipped. The row, the request and the link that records both
 are one transaction, so a process that dies before its end has decided nothing. Slots of a schedule only go forward: one
-transaction writes at a time, so after a clock was set back, beside a second poller and after a restart, that slot or a
+transaction writes at a time, so after a clock was set back, beside a second process and after a restart, that slot or a
 later one is already decided.
 """
 
@@ -219,7 +219,7 @@ def unfinished_slots(session: Session, number: int | None = None) -> Sequence[Sc
 
 
 def end_slot(session: Session, actor: Actor, slot: ScheduleSlot, reason: str, detail: str) -> None:
-    """Record that no poller tries the run of a slot again.
+    """Record that the run of a slot is not tried again by itself.
 
     Args:
         reason: the error's name.

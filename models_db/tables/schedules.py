@@ -73,7 +73,7 @@ class ScheduleSlot(Base):
 
 
 class SlotEnd(Base):
-    """The run of a slot was given up: no poller tries it again; a person still may (`almoner run`)."""
+    """The run of a slot was given up: nothing tries it again by itself; a person still may (`almoner run`)."""
 
     __tablename__ = "slot_end"
     recorded_by = ("runner",)

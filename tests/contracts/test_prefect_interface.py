@@ -45,9 +45,11 @@ SIGNATURES = {
 }  # fmt: skip
 """Functions by module, with the parameters that we name."""
 CLIENT = {
-    "create_flow_run_from_deployment": ("deployment_id", "parameters", "work_queue_name"),
+    "create_flow_run_from_deployment": ("deployment_id", "parameters", "work_queue_name", "idempotency_key"),
     "create_work_pool": ("work_pool", "overwrite"),
     "create_work_queue": ("name", "priority", "work_pool_name"),
+    "delete_deployment": ("deployment_id",),
+    "read_deployments": ("flow_filter", "work_pool_filter", "limit", "offset"),
     "read_deployment_by_name": ("name",),
     "read_flow": ("flow_id",),
     "read_flow_run": ("flow_run_id",),
@@ -57,7 +59,7 @@ CLIENT = {
     "read_workers_for_work_pool": ("work_pool_name", "offset", "limit"),
     "resume_flow_run": ("flow_run_id",),
     "set_flow_run_state": ("flow_run_id", "state", "force"),
-    "update_work_queue": ("id", "priority"),
+    "update_work_queue": ("id", "priority", "concurrency_limit"),
 }
 """Methods of Prefect's client, with the parameters that we give."""
 

@@ -1,6 +1,6 @@
 """A day of a platform (docs/day.md) as plain functions: twelve datasets, three teams, two runners, and what each types.
 
-Commands of people are counted; pollers, workers and a process that dies are the machines' part and are not.
+Commands of people are counted; schedules, workers and a process that dies are the machines' part and are not.
 """
 
 import getpass
@@ -16,7 +16,8 @@ from uuid import UUID
 
 import pytest
 
-from flows.schedules.poller import Poller
+from flows.schedules.slots import run_due
+from flows.workspace.workspace import open_workspace
 from tests.integration.story import NOTES, REQUEST, Almoner
 from tests.integration.test_insights import INSIGHTS, TOLD, WORDS
 from tests.integration.test_release_flow_killed import Machines, kill, wait_until
@@ -171,8 +172,9 @@ def recurring(platform: Platform, dataset: str, request: dict[str, Any], rule: s
 
 
 def night(platform: Platform, now: datetime) -> dict[str, dict[str, Any]]:
-    """One poll of each service account, as `almoner serve` makes it: the asker requests, the two runners run."""
-    return {name: asdict(Poller(platform.at(name).home).poll(now)) for name in ("asker", "rosa", "rick")}
+    """`almoner schedule run` of each service account: the asker requests, the two runners run."""
+    accounts = ("asker", "rosa", "rick")
+    return {name: asdict(run_due(open_workspace(platform.at(name).home), now)) for name in accounts}
 
 
 def start_node(platform: Platform, machines: Machines) -> subprocess.Popen[bytes]:

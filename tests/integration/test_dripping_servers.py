@@ -101,11 +101,11 @@ def test_a_ledger_s_server(first: bytes, opened: type[Database]) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_serve_looks_once_and_ends(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_schedules_asks_no_server(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.ingested()
     server = Dripping(*STARTS["body"])
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{server.port}/api")
     assert ended(server, lambda: almoner.type(f"release request {almoner.request_file()}")) is None
     again = Dripping(*STARTS["body"])
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{again.port}/api")
-    assert ended(again, lambda: almoner.type("serve --once --approved")) is None
+    assert ended(again, lambda: almoner.type("schedule run")) is None

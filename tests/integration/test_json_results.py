@@ -86,7 +86,7 @@ LINES = (
     'schedule pause 1 --reason "cleaning"',
     'schedule resume 1 --reason "clean"',
     "schedule show 1",
-    "serve --once --without-prefect",
+    "schedule run",
     'schedule end 1 --reason "over"',
     'standing end 3 --reason "over"',
     "budget show clinic",
@@ -124,7 +124,7 @@ ELSEWHERE = {
     "rehearse": "test_rehearsal.py",
     "release extend": "test_extend.py",
     "release start": "test_release_flow.py",
-    "schedule run": "test_schedules.py",
+    "serve": "test_schedule_runs.py",
     "worker": "test_release_flow.py",
 }
 """Commands that need a browser, a server, a network or other models, and the test that types them.

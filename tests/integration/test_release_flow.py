@@ -3,18 +3,11 @@
 import asyncio
 import errno
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
 import pytest
 import yaml
 from prefect import flow
@@ -32,9 +25,8 @@ from prefect.states import Cancelling, Crashed, Pending, Running, Suspended
 import flows.releases.next_step as next_step_module
 from flows.orchestration import deploy, release_flow
 from flows.orchestration.release_flow import EXECUTE_TAG, StepFailed, execute_release, publish_and_deliver, release
-from flows.orchestration.review_flow_runs import request_of, review_flow_runs
-from flows.orchestration.serve_pool import serve_pool
-from flows.orchestration.worker import require_runnable
+from flows.orchestration.upkeep import request_of, review_flow_runs
+from flows.orchestration.worker import require_runnable, serve_pool
 from flows.orchestration.worker_settings import DESTINATION_VARIABLE
 from flows.releases.publish import publish_release
 from models_db.services.audit import chain
@@ -48,9 +40,8 @@ from tests.integration.canary import PRIVATE_TEXT, leaks, text_of
 from tests.integration.killing import balance, killed
 from tests.integration.prefect_rows import prefect_rows
 from tests.integration.story import Almoner
-from tests.integration.test_schedules import authorised, scheduled
 from tests.refusals import refusal
-from tests.support import PATIENCE, fetch, free_port
+from tests.support import fetch
 
 pytestmark = pytest.mark.slow  # a Prefect server
 CONCERNS = ("flows/orchestration", "flows/releases")
@@ -361,7 +352,7 @@ def test_a_worker_that_could_do_nothing_does_not_start(almoner: Almoner, pool: s
 
 def test_a_worker_needs_a_runner(almoner: Almoner, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     almoner.registered()
-    monkeypatch.setattr("flows.orchestration.serve_pool.people.roles_of", lambda *_: frozenset({"analyst"}))
+    monkeypatch.setattr("flows.orchestration.worker.people.roles_of", lambda *_: frozenset({"analyst"}))
     assert almoner.ask(f"worker --to out --pool {pool}", expected=1)["error"] == "RunnerRoleMissing"
 
 
@@ -386,47 +377,3 @@ def test_a_worker_runs_no_other_flow(almoner: Almoner, pool: str) -> None:
     assert state_of(run.id) == "Crashed"
     assert ran == []
     assert not (almoner.folder / "ran").exists()
-
-
-@pytest.mark.slow
-def test_a_server_beside_the_home_shows_the_schedules(almoner: Almoner) -> None:
-    """`almoner serve --ui` in a process of its own: a schedule stands on the page, and what was due is run."""
-    authorised(almoner)
-    scheduled(almoner)
-    port = free_port()
-    with almoner.database.read() as session:
-        ledger = chain.ledger_id(session)
-    command = [sys.executable, "-m", "tests.integration.command_process", "serve", "--ui", "--ui-port", str(port)]
-    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
-    server = subprocess.Popen([*command, "--every", "2"], env=environment, stdout=subprocess.PIPE, text=True)
-    api = f"http://127.0.0.1:{port}/api"
-    try:
-        shown: list[str] = []
-        patience = time.monotonic() + PATIENCE
-        while not shown or fetch(almoner.database, "SELECT count(*) FROM artifact") != [(1,)]:
-            assert server.poll() is None
-            assert time.monotonic() < patience, shown
-            time.sleep(0.5)
-            with suppress(httpx.HTTPError):
-                deployments = httpx.post(f"{api}/deployments/filter", json={}).raise_for_status().json()
-                shown = [deployment["name"] for deployment in deployments]
-        assert shown == [f"{ledger[:12]}-1"]
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.communicate(timeout=PATIENCE)
-    assert server.returncode == 0
-    assert almoner.state() == "produced"
-    assert oct(almoner.home.prefect.stat().st_mode & 0o777) == "0o700"
-    assert leaks(text_of(almoner.home.prefect)) == []
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{api}/health")
-
-
-def test_a_port_that_is_taken_is_named(almoner: Almoner) -> None:
-    almoner.registered()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        told = almoner.ask(f"serve --ui --ui-port {port} --once", expected=3)
-    assert (told["error"], told["facts"]) == ("LocalServerFailed", {"port": port})

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cli.web.access import AccessOptions
-from flows.orchestration.request_links import ADDRESS_VARIABLE, describe_links
+from flows.orchestration.worker_settings import DASHBOARD_VARIABLE, describe_links
 from tests.dashboard_homes import Home
 from tests.integration.story import Almoner
 from tests.integration.test_dashboard import many  # noqa: F401
@@ -31,7 +31,7 @@ def test_links_lead_to_the_request_its_price_its_report_and_its_budget(
     almoner: Almoner, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     asked = AccessOptions(port=free_port())
-    monkeypatch.setenv(ADDRESS_VARIABLE, f"http://127.0.0.1:{asked.port}/")
+    monkeypatch.setenv(DASHBOARD_VARIABLE, f"http://127.0.0.1:{asked.port}/")
     getattr(almoner, stage)()
     data = describe_links(1)
     links = LINK.findall(data)

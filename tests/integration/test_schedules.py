@@ -1,7 +1,5 @@
 """Schedules as people type them: due slots become releases, or are skipped for a reason that is recorded."""
 
-import os
-import signal
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -10,15 +8,12 @@ from typing import Any
 import pytest
 
 from cli.framework import progress
-from flows.schedules import serve
-from flows.schedules.poll_result import PollResult
-from flows.schedules.poller import Poller, PollerSettings
-from flows.schedules.slots import UNFINISHED_RUN_REASON, decide_slot, list_due_slots
+from flows.schedules.schedules import DueResult, SlotRun
+from flows.schedules.slots import UNFINISHED_RUN_REASON, decide_due_slot, run_due, run_request, waiting_requests
 from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown
 from models_db.writes.database_errors import ClockWentBack
-from tasks.common.progress import report
 from tasks.inference.catalogue.registry import ModelNotPulled
 from tests.integration.killing import killed
 from tests.integration.story import Almoner
@@ -108,10 +103,9 @@ def test_a_schedule_is_made_run_paused_resumed_and_ended(any_almoner: Almoner) -
 # --- skipped for a reason --------------------------------------------------------------------------------------
 
 
-def look(almoner: Almoner, ahead: int = 0, settings: PollerSettings | None = None) -> Any:
-    """One look of a poller whose clock is some minutes ahead."""
-    done = Poller(almoner.home, settings or PollerSettings()).poll(datetime.now(UTC) + timedelta(minutes=ahead))
-    return asdict(done)
+def look(almoner: Almoner, ahead: int = 0) -> Any:
+    """What `almoner schedule run` does in a home whose clock is some minutes ahead."""
+    return asdict(run_due(open_workspace(almoner.home), datetime.now(UTC) + timedelta(minutes=ahead)))
 
 
 def skipped(almoner: Almoner) -> str:
@@ -185,10 +179,10 @@ def test_a_run_that_is_not_finished_skips_the_next(almoner: Almoner) -> None:
     authorised(almoner)
     scheduled(almoner, "--every 1m")
     workspace, now = open_workspace(almoner.home), datetime.now(UTC)
-    (due,) = list_due_slots(workspace, now - timedelta(minutes=2))
-    assert decide_slot(workspace, due).request == 1
-    (later,) = list_due_slots(workspace, now)
-    decided = decide_slot(workspace, later)
+    first, decided = (decide_due_slot(workspace, 1, at) for at in (now - timedelta(minutes=2), now))
+    assert first is not None
+    assert decided is not None
+    assert first.request == 1
     assert (decided.request, decided.skipped) == (None, UNFINISHED_RUN_REASON)
     assert slots(almoner) == [(1, None), (None, UNFINISHED_RUN_REASON)]
     assert [run["outcome"] for run in look(almoner)["runs"]] == ["produced"]
@@ -202,14 +196,13 @@ def test_a_look_does_everything_once_and_the_next_nothing(almoner: Almoner) -> N
     scheduled(almoner)
     first, now = look(almoner), datetime.now(UTC)
     assert [run["outcome"] for run in first["runs"]] == ["produced"]
-    poller = Poller(almoner.home)
     for minutes in (-60, -1, 0):  # a clock that goes back finds the slot decided
-        assert poller.poll(now + timedelta(minutes=minutes)) == PollResult([], [], [])
+        assert run_due(open_workspace(almoner.home), now + timedelta(minutes=minutes)) == DueResult()
     assert len(slots(almoner)) == 1
 
 
 def test_a_clock_that_runs_ahead_decides_what_the_ledger_lets_it(almoner: Almoner) -> None:
-    """The poller believes it is next week, the ledger does not: the slot stays to be decided, and is when it comes."""
+    """The machine believes it is next week, the ledger does not: the slot stays to be decided, and is when it comes."""
     authorised(almoner)
     scheduled(almoner)
     ahead = look(almoner, ahead=8 * 24 * 60)
@@ -249,10 +242,12 @@ def test_what_is_missing_here_decides_nothing(almoner: Almoner, monkeypatch: pyt
 
 def test_requests_approved_by_hand_are_run_if_that_is_wanted(almoner: Almoner) -> None:
     almoner.approved()
+    workspace = open_workspace(almoner.home)
     assert look(almoner)["runs"] == []
-    done = look(almoner, settings=PollerSettings(approved=True))
-    assert [(run["schedule"], run["request"], run["outcome"]) for run in done["runs"]] == [(None, 1, "produced")]
-    assert look(almoner, settings=PollerSettings(approved=True))["runs"] == []
+    assert run_request(workspace, 1) is None
+    assert waiting_requests(workspace, approved=True) == [1]
+    assert run_request(workspace, 1, approved=True) == SlotRun(None, 1, "produced", "", "")
+    assert waiting_requests(workspace, approved=True) == []
 
 
 # --- processes that die ----------------------------------------------------------------------------------------
@@ -267,7 +262,7 @@ def test_requests_approved_by_hand_are_run_if_that_is_wanted(almoner: Almoner) -
         pytest.param("after commit", [(1, None)], 1, marks=pytest.mark.slow),
     ],
 )
-def test_a_poller_that_is_killed_asks_for_nothing_twice(
+def test_a_process_that_is_killed_asks_for_nothing_twice(
     almoner: Almoner, point: str, decided: list[tuple[object, ...]], attempts: int
 ) -> None:
     authorised(almoner)
@@ -371,42 +366,15 @@ def test_who_asked_does_not_run_where_roles_are_separate(almoner: Almoner, monke
     assert fetch(almoner.database, "SELECT count(*) FROM transition WHERE to_state = 'running'") == [(0,)]
 
 
-# --- serve -----------------------------------------------------------------------------------------------------
+# --- every schedule, without a server --------------------------------------------------------------------------
 
 
-def test_serve_looks_once(almoner: Almoner) -> None:
-    authorised(almoner)
-    scheduled(almoner)
-    done = almoner.ask("serve --once --without-prefect")
-    assert [run["outcome"] for run in done["runs"]] == ["produced"]
-    assert almoner.type("serve --once --without-prefect").out == "Nothing is due.\n"
-
-
-def test_serve_says_how_far_a_run_is(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_runs_what_every_schedule_has_due(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     authorised(almoner)
     scheduled(almoner)
-    done = almoner.type("serve --once --without-prefect")
+    done = almoner.type("schedule run")
     assert "produced" in done.out
     assert ": 100 %" in done.err
-
-
-def test_serve_looks_until_it_is_told_to_stop(almoner: Almoner, monkeypatch: pytest.MonkeyPatch) -> None:
-    authorised(almoner)
-    scheduled(almoner)
-    almoner.type('schedule pause 1 --reason "a short look"')
-    before, real, seen = signal.getsignal(signal.SIGTERM), serve._poll, []
-
-    def told(poller: Poller) -> Any:
-        report("a run", 1, 2)
-        seen.append(real(poller))
-        if len(seen) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return seen[-1]
-
-    monkeypatch.setattr(serve, "_poll", told)
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    done = almoner.type("serve --without-prefect --every 1")
-    assert (done.out, done.err) == ("Stopped after 1 polls.\n", "a run: 50 %\n" * 2)
-    assert seen == [PollResult([], [], [])] * 2
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert almoner.type("schedule run").out == "Nothing is due.\n"
+    assert almoner.ask("schedule run --slot 2026-11-23", expected=2)["error"] == "ScheduleMissing"

@@ -80,7 +80,7 @@ def test_a_schedule_is_read_changed_and_ended_without_it(almoner: Almoner) -> No
     home = almoner.home.root
     assert [row["rule"] for row in asked(home, "schedule list", refused=PREFECT)] == ["1w"]
     before = snapshot(almoner.database)
-    for line in (f"schedule create 1 --every 1d --start {LONG_AGO} --reason again", "schedule run 1", "serve --once"):
+    for line in (f"schedule create 1 --every 1d --start {LONG_AGO} --reason again", "schedule run 1", "serve"):
         assert asked(home, line, 3, refused=PREFECT)["error"] == "OrchestrationMissing"
     assert snapshot(almoner.database) == before
     assert asked(home, "schedule pause 1 --reason later", refused=PREFECT)["state"] == "paused"

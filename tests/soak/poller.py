@@ -29,7 +29,8 @@ import torch
 import cli.app  # noqa: F401  (what a look needs is imported in the fork server, once)
 import flows.releases.attempt
 import flows.releases.execute
-from flows.schedules.poller import Poller
+from flows.schedules.slots import run_due
+from flows.workspace.workspace import open_workspace
 from models_db.errors import AlmonerError
 from models_db.home import ProjectHome
 from models_db.sessions import database
@@ -96,11 +97,10 @@ def poll(work: Work, end: Connection) -> None:
 
 
 def _looks(work: Work, pipe: _Pipe) -> None:
-    """As `almoner serve` does it, on a clock of the soak's own."""
-    poller = Poller(ProjectHome.locate())
+    """As `almoner schedule run` does it, on a clock of the soak's own."""
     for at in work.times:
         try:
-            pipe.tell("look", asdict(poller.poll(at)))
+            pipe.tell("look", asdict(run_due(open_workspace(ProjectHome.locate()), at)))
         except AlmonerError as problem:
             pipe.tell("look", {"problems": [{"what": "look", "error": problem.code, "message": problem.message}]})
 

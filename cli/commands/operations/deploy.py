@@ -108,8 +108,11 @@ def worker_command(
 
     Example: almoner worker --pool almoner --to bundles/
     """
-    from flows.orchestration.serve_pool import serve_pool
+    from flows.orchestration.worker import serve_pool
+    from flows.schedules.slots import RunOptions
 
     with progress_lines(context):
-        serve_pool(context.home, pool, to, device=device, queues=queue or [], limit=limit, name=name, once=once)
+        serve_pool(
+            context.home, pool, to, options=RunOptions(device), queues=queue or [], limit=limit, name=name, once=once
+        )
     return CommandResult(WorkerStopped(pool=pool), ["The worker has stopped."])

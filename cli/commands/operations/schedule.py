@@ -9,11 +9,10 @@ from rich.console import RenderableType
 
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
-from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
+from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, run_options
 from cli.framework.tables import fact_list, table
 from flows.schedules import schedules as scheduling
-from flows.schedules.poll_result import PollResult
-from flows.schedules.schedules import CreatedSchedule, ScheduleRow, ScheduleWithSlots, SlotRow
+from flows.schedules.schedules import CreatedSchedule, DueResult, ScheduleRow, ScheduleWithSlots, SlotRow
 from flows.workspace.workspace import open_workspace
 from models_db.errors import UsageError
 
@@ -159,7 +158,9 @@ def _changed_definition(context: CommandContext, number: int, kind: str, reason:
 @command(app, "run")
 def run_schedule(
     context: CommandContext,
-    number: Number,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[ID]", help="The schedule's number. Default: every schedule.")
+    ] = None,
     slot: Annotated[
         str | None,
         typer.Option(
@@ -171,21 +172,26 @@ def run_schedule(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult[PollResult]:
-    """Run the due slot of a schedule here, as `almoner serve` would; a slot is never run twice.
+) -> CommandResult[DueResult]:
+    """Run here, once and without a server, what schedules have due; a slot is never run twice.
 
     Example: almoner schedule run 1
     """
-    from flows.schedules.poller import run_schedule_now
+    from flows.schedules.slots import run_due, run_schedule_now
 
-    settings = poller_settings(device, workers, runner, runner_address)
+    if number is None and slot is not None:
+        raise UsageError("A slot belongs to a schedule.", "Give its number before --slot.", code="ScheduleMissing")
+    workspace, now = open_workspace(context.home), datetime.now(UTC)
+    options = run_options(device, workers, runner, runner_address)
     with progress_bar(context):
-        done = run_schedule_now(context.home, number, slot, datetime.now(UTC), settings)
-    return CommandResult(done, poll_tables(done), exit_code=1 if done.problems else 0)
+        if number is None:
+            done = run_due(workspace, now, options)
+        else:
+            done = run_schedule_now(workspace, number, slot, now, options)
+    return CommandResult(done, _due_tables(done), exit_code=1 if done.problems else 0)
 
 
-def poll_tables(done: PollResult) -> list[RenderableType]:
-    """Return the results of one poll as tables for people."""
+def _due_tables(done: DueResult) -> list[RenderableType]:
     parts = (("Slots decided", done.slots), ("Runs", done.runs), ("Not done now", done.problems))
     shown: list[RenderableType] = [
         table(tuple(vars(rows[0])), [tuple(vars(each).values()) for each in rows], title)

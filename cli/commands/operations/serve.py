@@ -1,28 +1,22 @@
-"""`almoner serve`: a loop that runs due schedules until it is stopped."""
+"""`almoner serve`: schedules on a Prefect server, and the worker that carries out their runs, until it is stopped."""
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typing_extensions import TypedDict
 
-from cli.commands.operations.schedule import poll_tables
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.progress import progress_bar, progress_lines
-from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, poller_settings
-from flows.schedules.poll_result import PollResult
+from cli.framework.progress import progress_lines
+from cli.framework.run_options import Device, Runner, RunnerAddress, Workers, run_options
+from flows.workspace.prefect_flow import names_prefect_server
 from tasks.common.extras import require_orchestration
-
-if TYPE_CHECKING:
-    from flows.schedules.poller import PollerSettings
-
-Every = Annotated[int, typer.Option(min=1, max=3600, help="Seconds between two polls.")]
 
 
 class ServingStopped(TypedDict):
-    """A server of schedules that was stopped after a number of polls."""
+    """A home whose schedules are served no more."""
 
-    looks: int
+    home: str
 
 
 def register(app: typer.Typer) -> None:
@@ -32,11 +26,6 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     context: CommandContext,
-    every: Every = 30,
-    without_prefect: Annotated[
-        bool, typer.Option("--without-prefect", help="A plain loop: no Prefect server, no deployments.")
-    ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Poll once and stop; for cron or a systemd timer.")] = False,
     approved: Annotated[
         bool, typer.Option("--approved", help="Also run requests that stewards have approved one by one.")
     ] = False,
@@ -48,46 +37,27 @@ def serve(
     workers: Workers = 1,
     runner: Runner = "processes",
     runner_address: RunnerAddress = None,
-) -> CommandResult[PollResult | ServingStopped]:
-    """Run schedules until stopped: poller and worker in one process.
+) -> CommandResult[ServingStopped]:
+    """Run schedules until stopped, on the Prefect server that PREFECT_API_URL names or on one of its own.
 
     An analyst's home requests the due releases, a runner's home runs them; the home of an analyst who is also a runner
     does both.
 
-    Example: almoner serve --once --without-prefect
+    Example: almoner serve
     """
     require_orchestration()
+    home = context.home.require()
     with ExitStack() as around:
-        if ui:
+        if ui or not names_prefect_server():
             from flows.orchestration.local_server import start_local_server
 
-            page = around.enter_context(start_local_server(context.home.require().prefect, ui_port))
-            context.print_progress(f"Prefect's page: {page}")
-        settings = poller_settings(device, workers, runner, runner_address, approved=approved)
-        return _serve(context, settings, every, once=once, with_prefect=not without_prefect)
+            page = around.enter_context(start_local_server(home.prefect, ui_port if ui else None))
+            if ui:
+                context.print_progress(f"Prefect's page: {page}")
+        around.enter_context(progress_lines(context))
+        from flows.orchestration.worker import serve_schedules  # Prefect reads the environment when it is imported
+        from flows.orchestration.worker_settings import WorkerSettings
 
-
-def _serve(
-    context: CommandContext, settings: "PollerSettings", every: int, *, once: bool, with_prefect: bool
-) -> CommandResult[PollResult | ServingStopped]:
-    from flows.schedules.serve import poll_once, serve_until_stopped
-
-    if once:
-        with progress_bar(context):
-            done = poll_once(context.home, settings)
-        return CommandResult(done, poll_tables(done), exit_code=1 if done.problems else 0)
-    with progress_lines(context):
-        looks = serve_until_stopped(
-            context.home,
-            settings,
-            every,
-            with_prefect=with_prefect,
-            say=lambda done: print_poll_result(context, done),
-        )
-    return CommandResult(ServingStopped(looks=looks), [f"Stopped after {looks} polls."])
-
-
-def print_poll_result(context: CommandContext, done: PollResult) -> None:
-    """Print the results of one poll, if there are any."""
-    if done.slots or done.runs or done.problems:
-        context.print_progress(*poll_tables(done))
+        options = run_options(device, workers, runner, runner_address)
+        serve_schedules(WorkerSettings(home, options=options, approved=approved))
+    return CommandResult(ServingStopped(home=str(home.root)), ["Stopped."])

@@ -265,9 +265,8 @@ def test_other_commands_import_no_model_and_no_cloud(home: Path, line: str, code
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["serve", "--once"], ["serve", "--once", "--without-prefect"]])
-def test_serving_no_schedule_and_without_a_server_imports_no_prefect(tmp_path: Path, words: list[str]) -> None:
+def test_running_no_schedule_imports_no_prefect(tmp_path: Path) -> None:
     assert started(tmp_path, "init")[0].returncode == 0
-    done, modules = started(tmp_path, *words, PREFECT_HOME=str(tmp_path / "none"))
+    done, modules = started(tmp_path, "schedule", "run", PREFECT_HOME=str(tmp_path / "none"))
     assert done.returncode == 0, done.stderr
     assert "prefect" not in packages(modules)

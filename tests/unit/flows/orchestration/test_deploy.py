@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.orchestration.deploy import deploy, require_pool_name, write_prefect_yaml
-from flows.orchestration.serve_pool import serve_pool
+from flows.orchestration.worker import serve_pool
 from models_db.home import ProjectHome
 from tests.refusals import refusal
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from flows.orchestration.request_links import ADDRESS_VARIABLE, dashboard_address, describe_links
+from flows.orchestration.worker_settings import DASHBOARD_VARIABLE, dashboard_address, describe_links
 from models_db.errors import UsageError
 from tests.refusals import refusal
 
 
 def test_without_an_address_there_are_commands_and_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    monkeypatch.delenv(DASHBOARD_VARIABLE, raising=False)
     page = describe_links(3)
     assert "`almoner release show 3`" in page
     assert "](" not in page
@@ -24,7 +24,7 @@ def test_without_an_address_there_are_commands_and_no_links(monkeypatch: pytest.
     ],
 )
 def test_links_begin_with_the_address(monkeypatch: pytest.MonkeyPatch, written: str, address: str) -> None:
-    monkeypatch.setenv(ADDRESS_VARIABLE, written)
+    monkeypatch.setenv(DASHBOARD_VARIABLE, written)
     assert dashboard_address() == address
     page = describe_links(3)
     for path in ("3", "3#claim", "3#report", "3/budget"):
@@ -57,7 +57,7 @@ def test_links_begin_with_the_address(monkeypatch: pytest.MonkeyPatch, written: 
     ],
 )
 def test_another_address_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    monkeypatch.setenv(ADDRESS_VARIABLE, written)
+    monkeypatch.setenv(DASHBOARD_VARIABLE, written)
     with refusal("InvalidDashboardAddress") as refused:
         describe_links(3)
     assert isinstance(refused.value, UsageError)
