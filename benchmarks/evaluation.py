@@ -28,7 +28,7 @@ from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_rendering import reference_tokens
-from tasks.text.tagger import load_tagger
+from tasks.text.public_models import load_tagger
 
 NAMES = [name for name, metric in METRICS.items() if metric.exposure != "charged" and not name.startswith("judge")]
 """Charged metrics need a budget, and judging takes as long as a model takes to write."""

@@ -26,7 +26,7 @@ from tasks.evaluation.subject import Scorer
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote
-from tasks.text.interfaces import Embedder, Tagger
+from tasks.text.public_models import Embedder, Tagger
 from tasks.values.results import GeneratedText, MetricResult
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.likelihood import log_likelihoods
 from tasks.inference.loading.load_model import require_pulled
 from tasks.prefect_task import private_task
-from tasks.text.interfaces import Tagger
-from tasks.text.tagger import load_tagger, require_tagger
+from tasks.text.public_models import Tagger, load_tagger, require_tagger
 from tasks.values.results import MetricResult
 from tasks.workers.pool import Runner
 

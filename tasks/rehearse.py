@@ -25,7 +25,7 @@ from tasks.rehearsal.split import RehearsalSplit
 
 if TYPE_CHECKING:
     from tasks.inference.engine.language_model import LanguageModel
-    from tasks.text.interfaces import Embedder
+    from tasks.text.public_models import Embedder
 
 
 def embedder_at_hand(model: "LanguageModel") -> "Embedder | None":

@@ -22,7 +22,7 @@ from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.requests import ExactDecimal
 from models_db.values.requests import RequestModel as WrittenByPeople
-from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.generate import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.text_backend import Sampling

@@ -21,16 +21,16 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 45115,
-    "modules of the product": 566,
+    "statements of the product": 44957,
+    "modules of the product": 543,
     "error classes": 93,
-    "statements of tests": 66197,
-    "statements of benchmarks": 7747,
+    "statements of tests": 66276,
+    "statements of benchmarks": 7203,
     "tables": 50,
     "commands": 87,
-    "options": 262,
+    "options": 259,
     "settings of files": 164,
-    "words of documentation": 110095,
+    "words of documentation": 109402,
     "decisions": 19,
 }
 SLACK = 0.005

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.inference.catalogue import registry
 from tasks.inference.catalogue.registry import ListedModel
-from tasks.text.interfaces import Pieces
+from tasks.text.public_models import Pieces
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

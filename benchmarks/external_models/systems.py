@@ -55,7 +55,7 @@ from benchmarks.in_context.demonstrations import store
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.generate import text_backend
 from tasks.decoding.run_context import NoEngine, RunContext
 from tasks.evaluation.algorithms import Classes, Softmax, fit_softmax
 from tasks.evaluation.subject import points
@@ -65,14 +65,13 @@ from tasks.inference.embeddings.unit_embeddings import CachedEmbedder, points_of
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.planning.batches import labels_without_batches
+from tasks.planning.layout import labels_without_batches
 from tasks.systems.keyphrase_seeding import phrases
-from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
 from tasks.systems.keyphrase_seeding.run import KeyphraseRun
-from tasks.systems.keyphrase_seeding.stages import Stages
+from tasks.systems.keyphrase_seeding.stages import KeyphraseParameters, Stages
 from tasks.systems.private_evolution import run as voting
 from tasks.systems.registry import SYSTEMS
-from tasks.text.interfaces import Embedder, Points
+from tasks.text.public_models import Embedder, Points
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.plan import PlanInputs
 from tasks.values.results import Generated

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.errors import Refused
-from tasks.text.interfaces import Points
+from tasks.text.public_models import Points
 
 RIDGE = 1.0
 """r in mean variances of a dimension. The paper adds 1 to features that were brought to variance 1."""

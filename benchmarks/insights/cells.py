@@ -58,8 +58,8 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.insights.cluster_descriptions import SCHEMAS
+from tasks.text.public_models import load_tagger
 from tasks.text.public_topics import PUBLIC_TOPICS
-from tasks.text.tagger import load_tagger
 from tasks.values.results import Facets
 
 OUT = Path(tempfile.gettempdir()) / "almoner-insights"

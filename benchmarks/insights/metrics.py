@@ -24,7 +24,7 @@ from tasks.evaluation.neighbours import nearest
 from tasks.evaluation.overlap import heaviest, jaccard_similarity, present
 from tasks.evaluation.subject import ReleaseAndCorpus, points
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
-from tasks.text.interfaces import Embedder, Points, Tagger
+from tasks.text.public_models import Embedder, Points, Tagger
 
 SAME = 0.6
 """Public insights whose topics have at least this mean cosine are about one topic."""

@@ -30,7 +30,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.question_histogram import histogram_for
-from tasks.systems.question_histogram.parameters import NO_ANSWER, Question, QuestionHistogramParameters
+from tasks.systems.question_histogram.questions import NO_ANSWER, Question, QuestionHistogramParameters
 from tasks.systems.question_histogram.run import AnswerRule, KeywordRule, ModelRule
 from tasks.values.results import margin_of_error
 

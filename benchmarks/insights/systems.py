@@ -27,8 +27,7 @@ from benchmarks.common.controls import picked
 from benchmarks.insights.data import Unit
 from benchmarks.insights.metrics import known_coverage
 from models_db.values.amounts import Amount
-from tasks.accounting.conversions import independent_coordinates
-from tasks.accounting.zcdp import rho_of
+from tasks.accounting.zcdp import independent_coordinates, rho_of
 from tasks.analysis.clustering.clusterers import clusterer_for
 from tasks.analysis.clustering.parameters import ClusterSettings
 from tasks.analysis.facets.extractor import Extractor
@@ -46,10 +45,9 @@ from tasks.systems.insights.parameters import HierarchySettings
 from tasks.systems.insights.private_units import Tools
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
-from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
-from tasks.systems.urania.stages import ChosenKeywords, Stages
-from tasks.text.interfaces import Embedder, Pieces
+from tasks.systems.urania.stages import ChosenKeywords, Stages, UraniaParameters
+from tasks.text.public_models import Embedder, Pieces
 from tasks.values.results import Facets, Insight
 
 DELTA = Decimal("1e-6")

@@ -23,7 +23,7 @@ from benchmarks.insights.metrics import compared, coverage, detected
 from benchmarks.insights.systems import INFINITY, LEVELS, KeepingPoints
 from tasks.evaluation.subject import points
 from tasks.inference.embeddings.encoder import load_embedder
-from tasks.text.tagger import load_tagger
+from tasks.text.public_models import load_tagger
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 Line = Mapping[str, Any]

@@ -52,9 +52,8 @@ from tasks.systems.insights.hierarchy import Node, numbered_nodes
 from tasks.systems.insights.private_units import Tools
 from tasks.systems.simple_clio.parameters import ClioParameters
 from tasks.systems.simple_clio.run import ClioRun
-from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
-from tasks.systems.urania.stages import Stages
+from tasks.systems.urania.stages import Stages, UraniaParameters
 from tasks.text.words import VAGUE_WORDS, roots
 from tasks.values.results import MIXED, UNNAMED, Insight
 

@@ -48,17 +48,16 @@ from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.assign import IndexKeywordAssigner
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts.gaussian_selection import calibrate_gaussian_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram, count_units_by_item
+from tasks.mechanisms.counts.threshold_selection import calibrate_gaussian_selection
 from tasks.systems.insights.private_units import Tools
-from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
 from tasks.systems.keyphrase_seeding.phrases import facets_of
+from tasks.systems.keyphrase_seeding.stages import KeyphraseParameters
 from tasks.systems.question_histogram import histogram_for
-from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
+from tasks.systems.question_histogram.questions import Question, QuestionHistogramParameters
 from tasks.systems.question_histogram.run import KeywordRule
-from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
-from tasks.systems.urania.stages import Stages
+from tasks.systems.urania.stages import Stages, UraniaParameters
 from tasks.text.words import roots
 from tasks.values.results import margin_of_error
 

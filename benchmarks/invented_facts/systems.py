@@ -26,7 +26,7 @@ from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
-from tasks.systems.summaries.token_level import NOISE
+from tasks.systems.summaries import NOISE
 from tasks.values.plan import PlanInputs
 from tasks.values.results import GeneratedText
 

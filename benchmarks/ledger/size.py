@@ -19,8 +19,7 @@ import yaml
 from sqlalchemy.orm import Session
 
 from benchmarks.ledger.writes import PLAN, PROVENANCE, backends, planned
-from flows.dashboard.dataset_page import dataset_page
-from flows.dashboard.overview_page import overview_page
+from flows.dashboard.dataset_pages import dataset_page, overview_page
 from flows.dashboard.viewer import View
 from flows.datasets import budget as budget_view
 from flows.datasets.inventory import list_datasets

@@ -41,7 +41,7 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
-from tasks.text.interfaces import Embedder
+from tasks.text.public_models import Embedder
 
 FIGURES = OUT.parent
 CONTROLS, NO_DATA_TEXTS = FIGURES / "summaries_controls.jsonl", FIGURES / "summaries_no_data.jsonl"

@@ -12,7 +12,7 @@ from tasks.evaluation.algorithms import CommonSubsequence
 from tasks.evaluation.neighbours import bert_scores
 from tasks.evaluation.overlap import rouge_words
 from tasks.text.doubts import has_placeholder
-from tasks.text.interfaces import Embedder, Pieces
+from tasks.text.public_models import Embedder, Pieces
 
 SCORES = ("rouge_1", "rouge_l", "bert_score", "leak")
 

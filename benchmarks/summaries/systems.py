@@ -14,7 +14,7 @@ from tasks.adapters.store import AdapterUnknown, find_adapter
 from tasks.adapters.training.data import TrainingSettings, default_wording
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.systems.registry import SYSTEMS
-from tasks.systems.summaries.token_level import NOISE
+from tasks.systems.summaries import NOISE
 
 EPSILONS = ("0.5", "1", "2", "5", "10", "20", "50", "120")
 SEVERAL = ("0.5", "2", "10", "20", "50", "120")

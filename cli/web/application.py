@@ -9,9 +9,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from cli.web.access import AccessPolicy
+from cli.web.authentication import Login, SecurityMiddleware
 from cli.web.chain_status import ChainWatch
-from cli.web.login import Login
-from cli.web.middleware import SecurityMiddleware
 from cli.web.person_pages import PersonPages
 from cli.web.responses import FaultReporter, with_error_pages, with_error_pages_async
 from cli.web.sessions import LoginThrottle, Sessions

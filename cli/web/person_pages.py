@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cli.web.access import AccessPolicy
-from cli.web.login import read_form
-from cli.web.middleware import SCRIPT_POLICY
+from cli.web.authentication import SCRIPT_POLICY, read_form
 from cli.web.responses import FaultReporter, html_response, load_templates, with_error_pages, with_error_pages_async
 from cli.web.sessions import PersonSession, PersonSessions, SignInChallenges
 from flows.approvals.passkey_decision import (
@@ -26,7 +25,6 @@ from flows.approvals.passkey_decision import (
     record_prepared,
     review_changed,
 )
-from flows.dashboard.documents import texts_page
 from flows.dashboard.person_pages import (
     decisions_page,
     is_in_force,
@@ -37,6 +35,7 @@ from flows.dashboard.person_pages import (
     review_page,
     view_of_person,
 )
+from flows.dashboard.release_page import texts_page
 from flows.dashboard.viewer import View, Viewer, open_viewer
 from flows.governance.passkeys import PasskeyAnswer, answer_refused, find_signer, host_of, passkey_fingerprint
 from flows.workspace.workspace import open_workspace

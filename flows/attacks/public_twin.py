@@ -37,7 +37,7 @@ from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.labels_and_groups import labels_of
+from tasks.planning.layout import labels_of
 from tasks.planning.shared_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, quote, written_request
 from tasks.values.results import ReleaseKind

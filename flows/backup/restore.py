@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.audit.verify import verify_record
-from flows.backup.archive import LEDGER_FILE, Manifest, backup_damaged, unpack_archive
+from flows.backup.backup import LEDGER_FILE, Manifest, backup_damaged, unpack_archive
 from flows.workspace import rollback_guard
 from flows.workspace.file_system import require_local_ledger
 from flows.workspace.home_keys import require_own_keys

@@ -48,11 +48,12 @@ from tasks.pricing.alternatives import (
     PlanTerms,
     PopulationTooSmall,
     invalid_plan,
+    notes_of,
     plan_alternatives,
     rounded_epsilon,
     topics_alternative,
+    verdict,
 )
-from tasks.pricing.plan_notes import notes_of, verdict
 from tasks.pricing.quote import Quote
 from tasks.pricing.request_warnings import setting_warnings
 from tasks.release.claim import guessing_bounds

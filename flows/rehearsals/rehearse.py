@@ -30,8 +30,7 @@ from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.batches import layout_of
-from tasks.planning.labels_and_groups import PartParameters, labels_of
+from tasks.planning.layout import PartParameters, labels_of, layout_of
 from tasks.planning.shared_parameters import precision_of
 from tasks.pricing.quote import DatasetFacts, Quote, plan_json, quote, written_request
 from tasks.rehearsal.measures import RELEASES, REQUEST
@@ -40,7 +39,7 @@ from tasks.rehearsal.split import RehearsalSplit, RehearsedBatches, rehearsed_ba
 from tasks.rehearse import compare_releases, embedder_at_hand
 from tasks.systems.private_decoding import PrivateDecodingSystem
 from tasks.systems.registry import SYSTEMS
-from tasks.text.interfaces import Embedder
+from tasks.text.public_models import Embedder
 from tasks.values.results import GeneratedText
 
 DEFAULT_TEXTS = 24

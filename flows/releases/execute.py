@@ -39,9 +39,9 @@ from tasks.common.faults import waiting_with
 from tasks.common.progress import tell
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
+from tasks.decoding.generate import Workers
 from tasks.decoding.journal import Journal, JournalUnwritable
 from tasks.decoding.run_context import NoCorpus, NoEngine, RunContext
-from tasks.decoding.workers import Workers
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.inference.backends.chat_completions import HttpBackend
@@ -53,10 +53,10 @@ from tasks.inference.prompt_rendering import RenderedPrompt
 from tasks.inference.structured_output.json_schema import schema_of
 from tasks.mechanisms.core.opendp import load_opendp
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.planning.labels_and_groups import labels_of, names_of, shown_names
+from tasks.planning.layout import labels_of, names_of, shown_names
 from tasks.planning.shared_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
-from tasks.pricing.external_models import require_public_prompts
+from tasks.pricing.model_facts import require_public_prompts
 from tasks.publishing.draft import write_draft
 from tasks.release.record import (
     Authorisation,

@@ -40,7 +40,7 @@ from tasks.corpus.store import open_corpus
 from tasks.corpus.units import FIELD_SEPARATOR
 from tasks.corpus.versions import VersionMissing
 from tasks.planning.block_selection import Reading
-from tasks.planning.labels_and_groups import names_of
+from tasks.planning.layout import names_of
 from tasks.planning.shared_parameters import extended_of
 from tasks.pricing.model_facts import ModelFacts, model_facts
 from tasks.pricing.quote import DatasetFacts, Quote, quote

@@ -31,9 +31,8 @@ from models_db.errors import Refused
 from models_db.values.amounts import DELTA_UNIT, total_amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.accounting.conversions import MODULE
 from tasks.accounting.rounding import Exact, decimal_above, exact, float_below, terminating
-from tasks.accounting.zcdp import InvalidTarget, epsilon_of
+from tasks.accounting.zcdp import DP_EVENT_MODULE, InvalidTarget, epsilon_of
 
 EPSILON_PLACES = 6
 
@@ -85,7 +84,7 @@ def plan_report(events: Sequence[PrivacyEvent], delta: Exact) -> PlanReport:
 
 
 def dp_event_from_json(stored: Json) -> DpEvent:
-    """Return the event in nested JSON without floats (see `tasks.accounting.conversions`).
+    """Return the event in nested JSON without floats (see `tasks.accounting.zcdp`).
 
     Raises:
         NotReportable: it is not an event of dp-accounting's vocabulary.
@@ -94,7 +93,9 @@ def dp_event_from_json(stored: Json) -> DpEvent:
         raise _not_reportable(type(stored).__name__)
     name = str(stored.get("class_name"))
     event_class = getattr(dp_event, name, None)
-    if stored.get("module_name") != MODULE or not (isinstance(event_class, type) and issubclass(event_class, DpEvent)):
+    if stored.get("module_name") != DP_EVENT_MODULE or not (
+        isinstance(event_class, type) and issubclass(event_class, DpEvent)
+    ):
         raise _not_reportable(name)
     fields = {key: value for key, value in stored.items() if key not in {"module_name", "class_name"}}
     if set(fields) != set(inspect.signature(event_class).parameters):

@@ -32,7 +32,7 @@ from models_db.values.canonical_json import Json
 from tasks.evaluation.subject import Scorer
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.text.features import joined, shingles
-from tasks.text.interfaces import Embedder, Tagger
+from tasks.text.public_models import Embedder, Tagger
 from tasks.text.words import words
 from tasks.values.results import Exposure
 

@@ -32,7 +32,7 @@ from tasks.auditing.epsilon_lower_bound import clopper_pearson_lower, clopper_pe
 from tasks.evaluation.algorithms import SuffixAutomaton
 from tasks.evaluation.intervals import CONFIDENCE, Interval
 from tasks.text.features import best_containments
-from tasks.text.interfaces import Embedder
+from tasks.text.public_models import Embedder
 from tasks.text.words import words
 
 _EMAIL = re.compile(r"[A-Za-z0-9][\w.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")

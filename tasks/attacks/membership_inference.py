@@ -40,7 +40,7 @@ from tasks.auditing.epsilon_lower_bound import clopper_pearson_lower, clopper_pe
 from tasks.evaluation.intervals import CONFIDENCE, Interval
 from tasks.evaluation.subject import Scorer
 from tasks.text.features import containment, joined
-from tasks.text.interfaces import Embedder
+from tasks.text.public_models import Embedder
 from tasks.text.words import words
 from tasks.values.results import MetricValue, rounded
 

@@ -23,12 +23,11 @@ from tasks.mechanisms import registry
 from tasks.mechanisms.core import uncharged
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts import (
-    gaussian_selection,
     noisy_count,
     noisy_histogram,
     partition_selection,
     set_histogram,
-    weighted_selection,
+    threshold_selection,
 )
 from tasks.mechanisms.tokens import integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
@@ -210,7 +209,7 @@ def _partition_selection() -> AuditCase:
 
 def _gaussian_selection() -> AuditCase:
     rho, failure = rho_of(EPSILON, DELTA), int(DELTA_UNIT) // 10**6
-    selection = gaussian_selection.calibrate_gaussian_selection(Amount(rho, failure), DRAWS)
+    selection = threshold_selection.calibrate_gaussian_selection(Amount(rho, failure), DRAWS)
     names = [f"candidate {number}" for number in range(DRAWS)]
     others = 4 * selection.threshold  # the counts tell most where they are hardly ever cut off
 
@@ -228,7 +227,7 @@ def _gaussian_selection() -> AuditCase:
 
 def _weighted_selection() -> AuditCase:
     rho, failure = rho_of(EPSILON, DELTA), int(DELTA_UNIT) // 10**6
-    selection = weighted_selection.calibrate_weighted_selection(Amount(rho, failure), DRAWS)
+    selection = threshold_selection.calibrate_weighted_selection(Amount(rho, failure), DRAWS)
     names = [f"candidate {number}" for number in range(DRAWS)]
     others = 4 * selection.even_count()
     sums = {present: selection.weigh([names] * (others + present)) for present in (False, True)}
@@ -283,8 +282,8 @@ CASES: Mapping[str, Callable[[], AuditCase]] = {
     noisy_histogram.MECHANISM: _noisy_histogram,
     set_histogram.MECHANISM: _set_histogram,
     partition_selection.MECHANISM: _partition_selection,
-    gaussian_selection.MECHANISM: _gaussian_selection,
-    weighted_selection.MECHANISM: _weighted_selection,
+    threshold_selection.GAUSSIAN_SELECTION: _gaussian_selection,
+    threshold_selection.WEIGHTED_SELECTION: _weighted_selection,
     kmeans_rounds.MECHANISM: _kmeans,
     kde_sketch.MECHANISM: _kde,
     noisy_mean.MECHANISM: _noisy_mean,

@@ -2,7 +2,7 @@
 
 Post-processing (PRIVACY §5): a prompt is made of what was released and of public words, and nothing here reads the
 corpus. Keywords come from people all the same, so a prompt is text as a whole: whatever it spells is tokenised as
-plain characters and no part of it is a control token (`render.reference_tokens`). The grammar keeps every answer to
+plain characters and no part of it is a control token (`reference_tokens`). The grammar keeps every answer to
 the schema (`inference.structured_output`), whatever is asked.
 """
 
@@ -18,7 +18,7 @@ from tasks.inference.prompt_rendering import PromptPieces, private_prompt, refer
 from tasks.inference.prompt_spec import PromptSpec
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.decoding.public_sampling import PublicSampling
+    from tasks.decoding.generate import PublicSampling
     from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 
 SYSTEM = "You are a careful editor who names topics. You answer in JSON."
@@ -70,7 +70,7 @@ class Writer:
             TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: it cannot write such records in so many tokens.
             ContextTooLong: it cannot read a prompt and write as much.
         """
-        from tasks.decoding.public_sampling import PublicSampling
+        from tasks.decoding.generate import PublicSampling
         from tasks.inference.engine.shapes import Sizes
         from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 
@@ -94,7 +94,7 @@ class Writer:
         Raises:
             KeyError: `schema` is not one that the writer was made for.
         """
-        from tasks.decoding.public_sampling import draw_public_texts
+        from tasks.decoding.generate import draw_public_texts
 
         constraint = self.constraints[encode_canonical(dict(schema))]
         if not prompts:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.text.interfaces import Points
+from tasks.text.public_models import Points
 
 SCALING = 0.9
 """The c of the paper: InvisibleInk's, whose space is one of sentences too; the package's default 5 is for GPT-2's."""

@@ -26,7 +26,7 @@ from tasks.evaluation.charged import (
 )
 from tasks.evaluation.subject import EvaluationInput, embedder_of, figure, points
 from tasks.inference.embeddings.unit_embeddings import without_cache
-from tasks.text.interfaces import Embedder, Points
+from tasks.text.public_models import Embedder, Points
 from tasks.values.results import MetricResult, MetricValue
 
 NAME = "dp_coverage"

@@ -31,7 +31,7 @@ from tasks.evaluation.subject import (
     sample,
     sides,
 )
-from tasks.text.interfaces import Points
+from tasks.text.public_models import Points
 from tasks.values.results import MetricResult, MetricValue, rounded
 
 _FRECHET_RESAMPLES = 100

@@ -12,7 +12,7 @@ from tasks.evaluation import intervals
 from tasks.evaluation.intervals import Interval, wilson
 from tasks.evaluation.subject import EvaluationInput, figure, sample
 from tasks.text.doubts import has_placeholder
-from tasks.text.interfaces import Entity, Tagger
+from tasks.text.public_models import Entity, Tagger
 from tasks.text.words import plain_words, words
 from tasks.values.results import MetricResult, MetricValue, rounded
 

@@ -20,7 +20,7 @@ from tasks.evaluation.subject import (
     released_texts,
     sides,
 )
-from tasks.text.interfaces import Embedder, Pieces, Points
+from tasks.text.public_models import Embedder, Pieces, Points
 from tasks.values.results import MetricResult, MetricValue, rounded
 
 

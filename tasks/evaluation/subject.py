@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.in_context.result import InContextResult
 from tasks.evaluation.intervals import Interval
-from tasks.text.interfaces import Embedder, Points, Tagger
+from tasks.text.public_models import Embedder, Points, Tagger
 from tasks.values.results import MetricValue, rounded
 
 

@@ -26,16 +26,15 @@ from typing import TypeAlias
 from models_db.errors import AlmonerError, Refused
 from models_db.values.amounts import Amount, total_amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting.conversions import replace_one
+from tasks.accounting.zcdp import replace_one
 from tasks.common import extensions
 from tasks.mechanisms.core import uncharged
 from tasks.mechanisms.counts import (
-    gaussian_selection,
     noisy_count,
     noisy_histogram,
     partition_selection,
     set_histogram,
-    weighted_selection,
+    threshold_selection,
 )
 from tasks.mechanisms.tokens import integer_table, sparse_vector
 from tasks.mechanisms.vectors import kde_sketch, kmeans_rounds, noisy_mean
@@ -60,10 +59,10 @@ _OWN: Mapping[str, _Rebuild] = {
     partition_selection.MECHANISM: lambda event: partition_selection.PartitionSelection.from_event(event).event(
         event.count
     ),
-    gaussian_selection.MECHANISM: lambda event: gaussian_selection.GaussianSelection.from_event(event).event(
+    threshold_selection.GAUSSIAN_SELECTION: lambda event: threshold_selection.GaussianSelection.from_event(event).event(
         event.count
     ),
-    weighted_selection.MECHANISM: lambda event: weighted_selection.WeightedSelection.from_event(event).event(
+    threshold_selection.WEIGHTED_SELECTION: lambda event: threshold_selection.WeightedSelection.from_event(event).event(
         event.count
     ),
     kmeans_rounds.MECHANISM: lambda event: kmeans_rounds.KMeansRounds.from_event(event).event(event.count),

@@ -20,9 +20,8 @@ from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.requests import parse_model
 from tasks.inference.structured_output.json_schema import require_schema_for
-from tasks.planning.batches import batches_per_cell
 from tasks.planning.influence import clip_norm_of
-from tasks.planning.labels_and_groups import require_parts_for
+from tasks.planning.layout import batches_per_cell, require_parts_for
 
 CHOSEN_PARAMETERS = ("samples", "references", "max_new_tokens", "temperature")
 """Parameters that a request for texts may leave out."""
@@ -114,7 +113,7 @@ def units_per_text(population: int, samples: int, cells: int, batches: int | Non
     """Return the expected number of units behind a text, rounded down.
 
     Args:
-        cells: blocks times labels, each of which is split into batches (`tasks.planning.batches`).
+        cells: blocks times labels, each of which is split into batches (`tasks.planning.layout`).
         batches: the declared number of batches of each, where a request declares one.
     """
     return population // (cells * batches_per_cell(samples, cells, batches))

@@ -6,6 +6,8 @@ Every alternative aims at one level of `tasks.planning.influence`. Where the pop
 claims half the epsilon and makes up for it with references. Each is priced as a request is, by the function that
 the caller gives, so its figures are those of a price, and what cannot be priced is never proposed.
 
+Notes of a plan are sentences that a reader needs beside its figures (`notes_of`).
+
 A plan is a function of public facts and of what its caller asks for. No text and no count of the corpus is read.
 """
 
@@ -20,6 +22,7 @@ from models_db.errors import AlmonerError, UsageError
 from models_db.values.canonical_json import Json
 from models_db.values.requests import ReleaseRequest, format_decimal, model_to_json, parse_model
 from tasks.analysis.keywords.expected_keywords import EXPECTED, SOME_KEYWORDS
+from tasks.inference.catalogue.registry import RECOMMENDED
 from tasks.planning.influence import MEASURED_CANDIDATES, InfluenceLevel, clip_norm_of, level_named
 from tasks.planning.parameter_choices import (
     PROBE_REFERENCES,
@@ -482,3 +485,85 @@ def rounded_epsilon(epsilon: Decimal) -> Decimal:
     """Return an epsilon, for people,: rounded down to a half from 2 on, to a tenth from 0.1 on, else to 0.01."""
     step = Decimal("0.5") if epsilon >= 2 else Decimal("0.1") if epsilon >= Decimal("0.1") else Decimal("0.01")
     return Decimal(format_decimal(epsilon // step * step))
+
+
+EXAMPLES_NEEDED = (
+    "Every text needs two public examples in the prompt, which help most (docs/requests.md): `--examples` reads a file"
+    " of them, and without it a written request has two places for them."
+)
+COMPLETION_FORM = "{model} has no usable chat template, so the requests have `prompt.form: completion`."
+RECORDS_NEED_ROOM = (
+    "A record that comes near the token limit has its last fields shortened or filled up: `--tokens` is best at twice a"
+    " typical record (docs/records.md)."
+)
+READ_TEXTS = {
+    "qwen2.5-coder-1.5b-instruct": (
+        "coherent texts. At epsilon 4, 6 of 6 dialogues and, with two examples, 10 of 10 discharge summaries were; the"
+        " model's texts without any private text were as often"
+    ),
+    "gemma3-270m": (
+        "coherent texts where they are short. At epsilon 4 with two examples, 15 of 20 notes were, and about a third of"
+        " dialogues and reviews"
+    ),
+    "smollm2-135m-instruct": (
+        "texts about the subject, but few of its kind. At epsilon 4, 5 of 20 short notes with two examples were"
+        " coherent, and no dialogue or review"
+    ),
+}
+"""What to expect of a model, as readers judged its texts (docs/utility.md#read-blind, docs/models.md)."""
+CLAIM_NOTE = (
+    "The clip norm follows from the claim while the assignment is secret. The more batches a release has, the larger is"
+    " the unconditional epsilon at the same claim, and with it the cost; it is what holds if the assignment gets out."
+)
+
+
+def verdict(terms: PlanTerms, alternatives: Sequence[Alternative]) -> str:
+    """Return what to expect of a plan's texts or topics, in words of texts."""
+    if all(one.references is None for one in alternatives):
+        return "Expect names of subjects that many people share, with noisy counts; nothing that few people wrote."
+    expected = READ_TEXTS.get(terms.model, "nobody has read texts of this model blind, so rehearse first")
+    return f"Expect of {terms.model}: {expected}."
+
+
+def notes_of(terms: PlanTerms, alternatives: Sequence[Alternative], *, declared: bool, groups: int = 0) -> list[str]:
+    """Return notes that a reader needs beside the figures.
+
+    Args:
+        declared: whether the dataset declares the population; else a release buys a noisy count.
+        groups: number of public groups in the dataset's catalogue.
+    """
+    notes: list[str] = []
+    texts = [one for one in alternatives if one.references is not None]
+    if texts:
+        notes += _prompt_notes(terms)
+        if terms.epsilon_while_secret is not None:
+            notes.append(CLAIM_NOTE)
+        if terms.samples is not None and (most := max(one.samples for one in texts)) < terms.samples:
+            notes.append(
+                f"{terms.samples} texts were wanted; no more than {most} are of use or fit into the time: with fewer"
+                " people behind a text, expect the public model's own texts."
+            )
+    if not declared:
+        notes.append("No population is declared: the release buys a noisy count of the units at 1/500 of its rho.")
+    if groups:
+        notes.append(
+            f"The dataset declares {groups} public groups: `kind: summaries` makes one text for each"
+            " (docs/summaries.md)."
+        )
+    return notes
+
+
+def _prompt_notes(terms: PlanTerms) -> Iterator[str]:
+    """Yield notes about the model, the form, the schema and the examples of the requests."""
+    if terms.model == RECOMMENDED[-1]:
+        better = RECOMMENDED[0]
+        yield (
+            f"{terms.model} is the small stand-in. {better} writes better texts: take it with `--model`, after `almoner"
+            f" models pull {better}`."
+        )
+    if terms.completion:
+        yield COMPLETION_FORM.format(model=terms.model)
+    if terms.record_schema is not None:
+        yield RECORDS_NEED_ROOM
+    elif terms.needs_examples:
+        yield EXAMPLES_NEEDED

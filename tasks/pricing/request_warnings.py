@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from tasks.inference.catalogue.model_check import PRECISIONS, ModelCheck, RowSizes
-from tasks.planning.batches import batches_per_cell
 from tasks.planning.influence import Influence, influence_of
+from tasks.planning.layout import batches_per_cell
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import WARNING
 

@@ -26,7 +26,7 @@ from tasks.evaluation.model_based import NegativeLogLikelihood
 from tasks.evaluation.neighbours import NEAREST_DENSE, Distances, radii
 from tasks.evaluation.subject import Scorer, points
 from tasks.rehearsal.result import MetricName, MetricShare
-from tasks.text.interfaces import Embedder, Points
+from tasks.text.public_models import Embedder, Points
 
 PUBLIC_ONLY, REQUEST, NON_PRIVATE = "public_only", "request", "non_private"
 RELEASES = (PUBLIC_ONLY, REQUEST, NON_PRIVATE)

@@ -27,9 +27,9 @@ from tasks.evaluation.registry import Metric, needs_embedder, requested
 from tasks.inference.prompt_spec import prompt_json, wording_of
 from tasks.inference.structured_output.json_schema import require_schema_for
 from tasks.planning.block_selection import Reading, reading_of_request
-from tasks.planning.labels_and_groups import names_of, require_parts_for
+from tasks.planning.layout import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
-from tasks.pricing.external_models import require_public_prompts, with_external_fact
+from tasks.pricing.model_facts import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
 from tasks.systems.base import System
 from tasks.systems.registry import system_for

@@ -40,7 +40,7 @@ from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json, encode_canonical
 from tasks.common.files import FileUnfit, decode_json, open_regular_file, parse_object
 from tasks.common.published_values import Strict
-from tasks.planning.batches import BatchLayout
+from tasks.planning.layout import BatchLayout
 from tasks.values.results import Insight, Origin, ReleaseKind, Topic
 
 TEXTS: Final = "texts.jsonl"

@@ -9,7 +9,7 @@ import numpy as np
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre
 from tasks.reporting.release_sections import Text
 from tasks.reporting.report_parts import Map, TextCluster
-from tasks.text.interfaces import Embedder, Points
+from tasks.text.public_models import Embedder, Points
 from tasks.text.words import STOP_WORDS, plain_words
 
 LEAST: Final = 3

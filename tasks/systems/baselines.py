@@ -16,8 +16,7 @@ from tasks.inference.prompt_rendering import PromptPieces, is_cut, prompts_for, 
 from tasks.inference.structured_output.form import FormParameters, form_facts
 from tasks.inference.structured_output.json_schema import RecordParameters, constraint_facts
 from tasks.mechanisms.core.uncharged import uncharged
-from tasks.planning.batches import layout_of, with_labels
-from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.layout import PartParameters, layout_of, part_facts, with_labels
 from tasks.planning.parameter_choices import Choice, ChoiceInputs, fit_samples
 from tasks.planning.shared_parameters import (
     PrecisionParameters,
@@ -199,7 +198,7 @@ def _generate(
     *,
     armed: bool = False,
 ) -> Generated:
-    from tasks.decoding.public_sampling import PublicSampling, draw_public_texts
+    from tasks.decoding.generate import PublicSampling, draw_public_texts
     from tasks.decoding.sentence_completion import completion_figures
 
     if not armed:

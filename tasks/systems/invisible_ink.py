@@ -2,7 +2,7 @@
 
 Each token is drawn by the exponential mechanism from public logits shifted by the clipped mean difference of the
 batch's rows (DClip), among the tokens the public model finds likely (Top-k+). Scores, draw and loss are
-`tasks.mechanisms.tokens.utility_scores` and `integer_table`, the rule is `invisible_ink_rule`; this file plans the
+`tasks.mechanisms.tokens.utility_scores` and `integer_table`, the rule is `sampling_rule`; this file plans the
 release around them (PRIVACY §3, §4.1).
 """
 

@@ -30,9 +30,8 @@ from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts import noisy_count
 from tasks.mechanisms.counts.noisy_count import NoisyCount, calibrate_count
 from tasks.mechanisms.tokens.integer_table import budget_too_small
-from tasks.planning.batches import BatchLayout, Layout, layout_of, with_labels
 from tasks.planning.influence import level_named
-from tasks.planning.labels_and_groups import PartParameters, part_facts
+from tasks.planning.layout import BatchLayout, Layout, PartParameters, layout_of, part_facts, with_labels
 from tasks.planning.parameter_choices import (
     MOST_SAMPLES,
     PROBE_REFERENCES,

@@ -15,8 +15,7 @@ from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
 from tasks.systems.question_histogram import QuestionHistogram
 from tasks.systems.simple_clio import SimpleClio
-from tasks.systems.summaries.one_shot import OneShotSummary
-from tasks.systems.summaries.token_level import TokenLevelSummary
+from tasks.systems.summaries import OneShotSummary, TokenLevelSummary
 from tasks.systems.urania import Urania
 
 _ALL: tuple[System, ...] = (

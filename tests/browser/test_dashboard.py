@@ -16,7 +16,7 @@ from cli.web import views
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
 from cli.web.responses import dataset_path
-from flows.dashboard import dataset_page
+from flows.dashboard import dataset_pages
 from flows.dashboard.burn_down import BurnDown, burn_down_of
 from tasks.reporting.report_parts import contents
 from tests.browser.chromium import Tab
@@ -65,7 +65,7 @@ def day(today: date, ago: int) -> str:
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch, serving(plenty(tmp_path_factory.mktemp("full"))) as found:
-        patch.setattr(dataset_page, "burn_downs", history)
+        patch.setattr(dataset_pages, "burn_downs", history)
         yield found
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cli.web.charts import MOST_LINES
-from flows.dashboard import dataset_page
+from flows.dashboard import dataset_pages
 from flows.dashboard.burn_down import BurnDown, burn_down_of
 from tests.browser.chromium import Tab
 from tests.browser.test_dashboard import day, looked_at, serving
@@ -56,7 +56,7 @@ def test_lines_of_cohorts_differ_by_more_than_colour(tab: Tab, base: str) -> Non
 def test_names_beside_lines_stay_inside_and_do_not_cover_each_other(
     tab: Tab, base: str, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset_page, "burn_downs", histories)
+    monkeypatch.setattr(dataset_pages, "burn_downs", histories)
     looked_at(tab, base, [PAGE], width, dark=False)
     boxes = tab.ask(
         "[...document.querySelectorAll('figure svg text')].map(e => { const b = e.getBoundingClientRect();"

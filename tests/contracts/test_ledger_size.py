@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from flows.dashboard.overview_page import overview_page
+from flows.dashboard.dataset_pages import overview_page
 from flows.dashboard.viewer import View
 from flows.datasets import budget as budget_view
 from models_db.services import budget, datasets

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-import flows.backup.archive
+import flows.backup.backup
 import flows.backup.restore
 import flows.releases.attempt
 import flows.releases.execute
@@ -75,9 +75,9 @@ AFTER: dict[str, Place] = {
     "before delivery is recorded": (flows.releases.publish, "deliver", 1),
     "before a version is recorded": (tasks.corpus.ingest, "put_in_place", 1),
     "in the middle of an ingest": (tasks.corpus.ingest, "_insert", 20),
-    "in the middle of a backup": (flows.backup.archive.ArchiveWriter, "add", 2),
-    "before a backup is named": (flows.backup.archive.ArchiveWriter, "close", 1),
-    "in the middle of a restoration": (flows.backup.archive, "_unpack_member", 2),
+    "in the middle of a backup": (flows.backup.backup.ArchiveWriter, "add", 2),
+    "before a backup is named": (flows.backup.backup.ArchiveWriter, "close", 1),
+    "in the middle of a restoration": (flows.backup.backup, "_unpack_member", 2),
     "before a home is in place": (flows.backup.restore, "_record_restoration", 1),
     "after a slot is decided": (flows.schedules.slots, "decide_slot", 1),
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from flows.backup.create import create_backup
+from flows.backup.backup import create_backup
 from flows.releases.attempt import RunningAttempt
 from flows.workspace.leftovers import noted, partial_path
 from models_db.home import ProjectHome
@@ -302,12 +302,12 @@ def test_a_full_disk_leaves_nothing_behind(almoner: Almoner, monkeypatch: pytest
     almoner.submitted()
     file, before = taken(almoner), sorted(almoner.folder.iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr("flows.backup.archive.os.fsync", full)
+        patch.setattr("flows.backup.backup.os.fsync", full)
         told = almoner.ask(f"backup --to {almoner.folder / 'more.tar'}", expected=2)
     assert (told["error"], sorted(almoner.folder.iterdir())) == ("FileUnwritable", before)
     lost(almoner)
     before = sorted(almoner.folder.iterdir())
-    for where in ("flows.backup.archive._new_member_file", "flows.backup.restore.os.rename"):
+    for where in ("flows.backup.backup._new_member_file", "flows.backup.restore.os.rename"):
         with monkeypatch.context() as patch:
             patch.setattr(where, full)
             told = almoner.ask(f"restore {file} {NOTHING_SINCE}", expected=3)

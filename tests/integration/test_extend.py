@@ -17,7 +17,7 @@ from models_db.values.canonical_json import digest
 from tasks.common import files
 from tasks.corpus.store import Corpus
 from tasks.mechanisms.vectors import kde_sketch
-from tasks.systems.keyphrase_seeding.parameters import MOST_SELECTED
+from tasks.systems.keyphrase_seeding.stages import MOST_SELECTED
 from tasks.text.words import LONGEST
 from tests.integration.killing import balance
 from tests.integration.story import REQUEST, Almoner

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from cli.web import person_pages
 from cli.web.access import AccessOptions, access_policy
 from cli.web.application import application
-from cli.web.middleware import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
+from cli.web.authentication import CONTENT_SECURITY_POLICY, SCRIPT_POLICY
 from cli.web.sessions import MOST_SIGN_INS
 from models_db.services import people
 from models_db.values.canonical_json import encode_canonical

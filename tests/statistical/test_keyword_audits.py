@@ -19,15 +19,17 @@ from tasks.accounting.zcdp import epsilon_of, rho_of
 from tasks.auditing.audit import COUNT, DELTA, EPSILON
 from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection, tail_bound
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import Noise, SetHistogram, calibrate_set_histogram, count_units_by_item
-from tasks.mechanisms.counts.weighted_selection import (
-    STEPS,
+from tasks.mechanisms.counts.threshold_selection import (
+    WEIGHT_STEPS,
+    GaussianSelection,
     SelectionInRounds,
     WeightedSelection,
+    calibrate_gaussian_selection,
     calibrate_rounds,
     calibrate_weighted_selection,
+    tail_bound,
     weight_of,
 )
 
@@ -233,7 +235,7 @@ def test_honest_weights_stay_below_their_claim() -> None:
 
 def test_a_unit_that_weighs_one_in_each_candidate_exceeds_the_claim() -> None:
     """The weights are not divided by the root of their number."""
-    own = dict.fromkeys(CANDIDATES, STEPS)
+    own = dict.fromkeys(CANDIDATES, WEIGHT_STEPS)
     assert audit(weighed_sum(WEIGHTED, dict.fromkeys(own, 2 * WEIGHTED.threshold), own)) > CLAIM
     assert alone_in_sums(WEIGHTED, own) > 1.5 * FAILURE
 
@@ -253,7 +255,9 @@ def test_a_threshold_for_units_of_one_number_of_candidates_is_passed_more_often_
         other = 1 + K - named
         lowered = next(
             threshold
-            for threshold in range(math.ceil(STEPS + selection.sigma + 1), selection.threshold + 1, STEPS // 64)
+            for threshold in range(
+                math.ceil(WEIGHT_STEPS + selection.sigma + 1), selection.threshold + 1, WEIGHT_STEPS // 64
+            )
             if other * tail_bound(selection.sigma, threshold - weight_of(other)) <= FAILURE
         )
         broken = WeightedSelection(selection.sigma, lowered, K)
@@ -266,7 +270,7 @@ def test_rounds_that_drop_what_true_sums_release_exceed_the_claim() -> None:
     """What is dropped before the second round has to follow from what was released."""
     rounds = calibrate_rounds(Amount(rho_of(EPSILON, str(float(DELTA) - FAILURE)), int(FAILURE * DELTA_UNIT)), 1)
     first, second = rounds.rounds
-    others = [["a", "b"]] * (math.ceil(first.threshold / STEPS) - 1)
+    others = [["a", "b"]] * (math.ceil(first.threshold / WEIGHT_STEPS) - 1)
 
     def sample(selections: SelectionInRounds, by_true_sums: bool) -> Sample:
         def draw(present: bool) -> list[int]:

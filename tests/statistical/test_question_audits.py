@@ -20,7 +20,7 @@ from tasks.auditing.epsilon_lower_bound import epsilon_lower_bound
 from tasks.corpus.store import Corpus
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.question_histogram import QuestionHistogram, histogram_for
-from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
+from tasks.systems.question_histogram.questions import QuestionHistogramParameters
 from tasks.systems.question_histogram.run import AnswerRule, QuestionHistogramRun
 from tasks.values.plan import PlanInputs
 from tests.unit.tasks.systems.workshop import Workshop, store

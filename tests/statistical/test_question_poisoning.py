@@ -27,7 +27,7 @@ from tasks.inference.engine.likelihood import AnswerLikelihood
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.question_histogram import QuestionHistogram, histogram_for
-from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
+from tasks.systems.question_histogram.questions import QuestionHistogramParameters
 from tasks.systems.question_histogram.run import NO_TEXT, AnswerRule, QuestionHistogramRun
 from tasks.systems.simple_clio import SimpleClio
 from tasks.systems.simple_clio.parameters import ClioParameters

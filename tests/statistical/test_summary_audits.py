@@ -23,8 +23,14 @@ from tasks.decoding.loop import DrawMeter
 from tasks.inference.engine.session import RowHidden, RowValues
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter, _Reading
-from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries import (
+    OneShotParameters,
+    OneShotSummary,
+    TokenLevelParameters,
+    TokenLevelSummary,
+    UsedAdapter,
+    _Reading,
+)
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan, PlanInputs
 from tests.unit.tasks.systems.summaries.planted import adapter

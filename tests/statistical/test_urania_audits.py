@@ -27,9 +27,8 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.urania import Urania
 from tasks.systems.urania import run as urania_run
-from tasks.systems.urania.parameters import UraniaParameters
 from tasks.systems.urania.run import UraniaRun
-from tasks.systems.urania.stages import Stages
+from tasks.systems.urania.stages import Stages, UraniaParameters
 from tasks.values.plan import Plan, PlanInputs
 from tests.tiny_embedder import KeepingLetters
 from tests.unit.tasks.systems.workshop import Workshop, store

@@ -1,5 +1,10 @@
-"""`almoner user`: principals of the ledger and their roles."""
+"""`almoner user`: principals of the ledger and their roles, and the rights of their logins in the database.
 
+Changes of database roles are told as those that were applied and those left to an administrator; `almoner init` tells
+them in the same words.
+"""
+
+from collections.abc import Sequence
 from typing import Annotated, cast
 
 import typer
@@ -7,7 +12,6 @@ from rich.console import RenderableType
 from typing_extensions import TypedDict
 
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.database_rights import DatabaseRights, describe_grants, grants_to_json
 from cli.framework.tables import fact_list, table
 from flows.governance import principals as flow
 from flows.workspace.workspace import Workspace, open_read_only, open_workspace
@@ -16,6 +20,35 @@ from models_db.database.base import utc_now
 from models_db.errors import UsageError
 from models_db.services import people
 from tasks.release.signatures.ed25519 import fingerprint, parse_public_key
+
+
+class DatabaseRights(TypedDict):
+    """Changes of database roles: statements that were executed, and those that an administrator has to execute."""
+
+    done: list[str]
+    todo: list[str]
+
+
+def describe_grants(rights: RoleChanges) -> Sequence[str]:
+    """Return the grants as lines for people; no lines if there was nothing to grant."""
+    sentences = []
+    if rights.applied:
+        sentences.append("Done in the database:\n" + _indented(rights.applied))
+    if rights.pending:
+        sentences.append(
+            "This session may not do the rest. A database administrator must run:\n" + _indented(rights.pending)
+        )
+    return sentences
+
+
+def grants_to_json(rights: RoleChanges) -> DatabaseRights:
+    """Return the grants as JSON for programs."""
+    return DatabaseRights(done=list(rights.applied), todo=list(rights.pending))
+
+
+def _indented(statements: Sequence[str]) -> str:
+    return "\n".join(f"    {statement};" for statement in statements)
+
 
 app = typer.Typer(no_args_is_help=True, help="Manage people and roles: add, list, grant, revoke.")
 

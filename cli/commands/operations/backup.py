@@ -62,7 +62,7 @@ def backup(
 
     Example: almoner backup --to /backup/clinic-2026-11-21.tar
     """
-    from flows.backup.create import create_backup
+    from flows.backup.backup import create_backup
     from flows.workspace.workspace import open_workspace
 
     taken = create_backup(open_workspace(context.home), to)

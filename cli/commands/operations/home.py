@@ -10,8 +10,8 @@ import typer
 from rich.console import RenderableType
 from typing_extensions import TypedDict
 
+from cli.commands.governance.user import DatabaseRights, describe_grants, grants_to_json
 from cli.framework.command import CommandContext, CommandResult, command
-from cli.framework.database_rights import DatabaseRights, describe_grants, grants_to_json
 from cli.framework.prompts import read_passphrase
 from cli.framework.tables import fact_list, table
 from flows.audit import health

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.text.interfaces import Points
+from tasks.text.public_models import Points
 
 _ROUNDS = 100
 _NOISE = 1e-24  # as a share of the points' size: equal points differ from their mean by rounding

@@ -31,7 +31,7 @@ from tasks.analysis.keywords.keyword_set import Embed, Write
 from tasks.analysis.keywords.parameters import MOST_WORDS
 from tasks.corpus.readers.readers import read_documents
 from tasks.corpus.readers.sources import name_of, source_digest
-from tasks.text.interfaces import Tagger
+from tasks.text.public_models import Tagger
 from tasks.text.words import STOP_WORDS, VAGUE_WORDS, key_phrases, normalise_keyword, roots
 
 LONGEST_PHRASE: Final = 3

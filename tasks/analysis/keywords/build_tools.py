@@ -19,7 +19,7 @@ from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load, require_pulled
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.core.rng import OS_RANDOM
-from tasks.text.tagger import load_tagger
+from tasks.text.public_models import load_tagger
 
 ANSWER_TOKENS: Final = 200
 """Tokens of one answer at most: five numbers and five phrases of thirty characters."""

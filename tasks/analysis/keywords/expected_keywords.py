@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tasks.analysis.keywords.keyword_set import OwnWords, PrivateSelection
-from tasks.mechanisms.counts.gaussian_selection import GaussianSelection
-from tasks.mechanisms.counts.weighted_selection import SelectionInRounds
+from tasks.mechanisms.counts.threshold_selection import GaussianSelection, SelectionInRounds
 
 EXPECTED: Final = "keywords to expect"
 SOME_KEYWORDS: Final = "those that"

@@ -77,15 +77,16 @@ from models_db.values.requests import file_invalid
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.corpus.keys import KEY_BYTES, keyed_hash
 from tasks.mechanisms.core.rng import RandomSource
-from tasks.mechanisms.counts.gaussian_selection import GaussianSelection, calibrate_gaussian_selection
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.counts.partition_selection import PartitionSelection, SelectionUnaffordable, calibrate_selection
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram, count_units_by_item
-from tasks.mechanisms.counts.weighted_selection import (
-    STEPS,
+from tasks.mechanisms.counts.threshold_selection import (
     USUAL_CANDIDATES,
+    WEIGHT_STEPS,
+    GaussianSelection,
     SelectionInRounds,
     WeightedSelection,
+    calibrate_gaussian_selection,
     calibrate_rounds,
 )
 from tasks.text.words import near, normalise_keywords, roots, tokens_of
@@ -572,7 +573,7 @@ def even_chance(selection: Selection) -> str:
 def _noise_description(selection: Selection) -> str:
     if isinstance(selection, SelectionInRounds):
         rounds = "; ".join(
-            f"scale {float(each.sigma) / STEPS:.4g}, threshold {each.threshold / STEPS:.4g}"
+            f"scale {float(each.sigma) / WEIGHT_STEPS:.4g}, threshold {each.threshold / WEIGHT_STEPS:.4g}"
             for each in selection.rounds
         )
         return f"discrete Gaussian noise on sums of weights, in rounds: {rounds}"

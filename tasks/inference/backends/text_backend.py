@@ -137,7 +137,7 @@ class LocalBackend:
         """Implement `TextBackend.write`.
 
         Released values come from people all the same: whatever a prompt spells is tokenised as plain characters, and
-        no part of it is a control token (`render.reference_tokens`).
+        no part of it is a control token (`reference_tokens`).
 
         Raises:
             ContextTooLong: a prompt and its answer are longer than the model was made for.

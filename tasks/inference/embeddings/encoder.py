@@ -39,7 +39,7 @@ _TOKENIZED_AT_ONCE = 1000  # texts
 
 @dataclass(frozen=True)
 class TextEmbedder:
-    """An encoder at work; an `Embedder` of tasks/text/interfaces.py.
+    """An encoder at work; an `Embedder` of tasks/text/public_models.py.
 
     Attributes:
         model: its name in the registry, or the hub's.

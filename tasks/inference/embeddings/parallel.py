@@ -33,7 +33,7 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.engine.memory import spread_budget
-from tasks.text.interfaces import Embedder, Pieces
+from tasks.text.public_models import Embedder, Pieces
 from tasks.workers.pool import Channel, Runner, ShardMap, TextShards
 
 

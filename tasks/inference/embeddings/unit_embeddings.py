@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tasks.common.faults import retry
 from tasks.common.progress import Progress
-from tasks.text.interfaces import Embedder, Pieces
+from tasks.text.public_models import Embedder, Pieces
 
 LENGTHS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
 """Word pieces that texts are padded to, marks included; a text longer than the embedder's limit is cut there."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount, total_amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting.conversions import MODULE
+from tasks.accounting.zcdp import DP_EVENT_MODULE
 
 UNPROTECTED = frozenset({"non_private", "adapmixed", "simple_clio"})
 """Mechanisms that read the data without a guarantee: a release that used one has no claim."""
@@ -37,7 +37,11 @@ def uncharged(name: str) -> PrivacyEvent:
         raise ValueError(f"{name} is not an uncharged mechanism")
     event = "NonPrivateDpEvent" if name in UNPROTECTED else "NoOpDpEvent"
     return PrivacyEvent(
-        mechanism=name, count=1, parameters={}, loss=Amount(), dp_event={"module_name": MODULE, "class_name": event}
+        mechanism=name,
+        count=1,
+        parameters={},
+        loss=Amount(),
+        dp_event={"module_name": DP_EVENT_MODULE, "class_name": event},
     )
 
 
@@ -63,7 +67,7 @@ class PostProcessing:
             count=1,
             parameters={"release": self.release, **covered},
             loss=Amount(),
-            dp_event={"module_name": MODULE, "class_name": "NoOpDpEvent"},
+            dp_event={"module_name": DP_EVENT_MODULE, "class_name": "NoOpDpEvent"},
         )
 
     @classmethod

@@ -16,7 +16,7 @@ from functools import lru_cache
 from models_db.errors import UsageError
 from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import exact, float_below
 from tasks.mechanisms.core.opendp import Measurement, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
@@ -44,7 +44,7 @@ class NoisyCount:
 
     def loss(self) -> Amount:
         """Return the charge of one count, 1 / (2 sigma^2), rounded up."""
-        return conversions.gaussian(SENSITIVITY, self.sigma)
+        return zcdp.gaussian(SENSITIVITY, self.sigma)
 
     def event(self, counts: int = 1) -> PrivacyEvent:
         """`counts` noisy counts of the same units.
@@ -59,7 +59,7 @@ class NoisyCount:
             count=counts,
             parameters={"sigma": str(self.sigma), "sensitivity": SENSITIVITY},
             loss=self.loss() * counts,
-            dp_event=conversions.gaussian_event(float_below(self.sigma), counts),
+            dp_event=zcdp.gaussian_event(float_below(self.sigma), counts),
         )
 
     @classmethod
@@ -172,7 +172,7 @@ def least_laplace_scale(rho: int, coordinates: int) -> Fraction:
 
     def affordable(steps: int) -> bool:
         scale = Fraction(steps, SIGMA_GRID)
-        return conversions.independent_coordinates(coordinates / scale, coordinates).rho <= rho
+        return zcdp.independent_coordinates(coordinates / scale, coordinates).rho <= rho
 
     least, most = 1, LARGEST_SIGMA * SIGMA_GRID
     if not affordable(most):

@@ -15,7 +15,7 @@ Why that costs rho = epsilon tanh(epsilon / (2k)) and delta:
 2. Adding or removing a unit moves the counts of at most k candidates, by 1 each. All other coins are the same.
 3. Each of those k coins is (a, d)-DP by the two inequalities (the other two follow, because p does not fall), so with
    probability 1 - d it behaves as an a-DP one (Kairouz, Oh, Viswanath, ICML 2015). All k do with probability
-   (1 - d)^k = 1 - delta, and then k coins of a-DP are `conversions.independent_coordinates(epsilon, k)`.
+   (1 - d)^k = 1 - delta, and then k coins of a-DP are `independent_coordinates(epsilon, k)`.
 4. The kept set is published in sorted order, which is a function of the set: no order of reading shows.
 
 In doubles the inequalities hold up to rounding, a few 1e-15 measured against a in [2^-14, 4]. So each coin is charged
@@ -38,7 +38,7 @@ from itertools import count, pairwise
 from models_db.errors import EnvironmentProblem, UsageError
 from models_db.values.amounts import DELTA_UNIT, Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import charge_rounded_up, exact, float_above, float_below
 from tasks.mechanisms.core.rng import RandomSource
 
@@ -83,7 +83,7 @@ class PartitionSelection:
 
     def loss(self) -> Amount:
         """Return the charge of one selection: epsilon tanh(epsilon/(2k)), and delta + k 2^-44; both rounded up."""
-        rho = conversions.independent_coordinates(self.epsilon, self.contributions).rho
+        rho = zcdp.independent_coordinates(self.epsilon, self.contributions).rho
         return Amount(rho, charge_rounded_up(Fraction(0), self.delta + self._rounding).delta)
 
     def event(self, count: int = 1) -> PrivacyEvent:
@@ -105,7 +105,7 @@ class PartitionSelection:
                 "contributions": self.contributions,
             },
             loss=self.loss() * count,
-            dp_event=conversions.discrete_laplace_event(each, self.contributions * count),
+            dp_event=zcdp.discrete_laplace_event(each, self.contributions * count),
         )
 
     @classmethod
@@ -176,7 +176,7 @@ def calibrate_selection(amount: Amount, contributions: int) -> PartitionSelectio
 
     def affordable(steps: int) -> bool:
         epsilon = Fraction(steps, EPSILON_GRID)
-        return conversions.independent_coordinates(epsilon, contributions).rho <= amount.rho
+        return zcdp.independent_coordinates(epsilon, contributions).rho <= amount.rho
 
     least, most = (int(end * contributions * EPSILON_GRID) for end in (LEAST_EPSILON, LARGEST_EPSILON))
     if not affordable(least):

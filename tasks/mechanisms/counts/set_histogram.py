@@ -11,7 +11,7 @@ L1. Independent noise goes into every bin, the empty ones included. Two kinds, b
     gaussian   discrete Gaussian of scale sigma: rho = k / (2 sigma^2)     (Canonne, Kamath, Steinke,
                arXiv 2004.00010, Theorem 14)
     laplace    discrete Laplace of scale b: each bin is epsilon/k-DP with epsilon = k/b, and only k bins differ, so
-               rho = epsilon tanh(epsilon / (2k))                          (`conversions.independent_coordinates`)
+               rho = epsilon tanh(epsilon / (2k))                          (`independent_coordinates`)
 
 The charge does not know the number of bins. So a set of bins may be open (`bins` None, say all tokens there could be):
 noise on bins that are not queried need not be drawn, because each bin's noise is drawn by itself. The output must then
@@ -36,7 +36,7 @@ from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import exact, float_above, float_below
 from tasks.mechanisms.core.opendp import Measurement, check_pure_with_opendp, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
@@ -118,8 +118,8 @@ class SetHistogram:
     def loss(self) -> Amount:
         """Return the charge of one histogram, rounded up."""
         if self.noise == "gaussian":
-            return conversions.gaussian_coordinates(self.contributions, self.scale)
-        return conversions.independent_coordinates(self.epsilon, self.contributions)
+            return zcdp.gaussian_coordinates(self.contributions, self.scale)
+        return zcdp.independent_coordinates(self.epsilon, self.contributions)
 
     def variance(self) -> float:
         """Return the variance of one bin's noise."""
@@ -190,8 +190,8 @@ class SetHistogram:
 
     def _dp_event(self, count: int) -> Json:
         if self.noise == "laplace":
-            return conversions.discrete_laplace_event(float_above(1 / self.scale), self.contributions * count)
-        return conversions.gaussian_event(_multiplier(self.scale, self.contributions), count)
+            return zcdp.discrete_laplace_event(float_above(1 / self.scale), self.contributions * count)
+        return zcdp.gaussian_event(_multiplier(self.scale, self.contributions), count)
 
 
 def calibrate_set_histogram(

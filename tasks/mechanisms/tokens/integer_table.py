@@ -44,7 +44,7 @@ very integers that are drawn with. Fix the prefix and everything public; let the
    further apart: x -> max(0, U - x) and x -> min(x, end) are 1-Lipschitz. And i >> t moves by at most D.
 3. So every weight moves by a factor between e^-A and e^A, the floor and every rounding of the table included. Tokens
    may move in opposite directions: ln(P(v)/P'(v)) spans a range of at most eta = 2A over v, as the sums cancel in it.
-4. The draw is of bounded range eta, so it is eta^2/8 = A^2/2-zCDP (`tasks.accounting.conversions.bounded_range`),
+4. The draw is of bounded range eta, so it is eta^2/8 = A^2/2-zCDP (`tasks.accounting.zcdp.bounded_range`),
    adaptively composable with anything. In exact arithmetic A were C / (B tau), and the charge C^2 / (2 B^2 tau^2).
 
 Other scores fit in by their unit: a blend (private mean + public) / 2 is a draw with 2B references, and so is a mean
@@ -65,7 +65,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from models_db.errors import Refused, UsageError
 from models_db.values.amounts import RHO_UNIT, Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import Exact, charge_rounded_up, enclose, exact, iv, lower, upper
 from tasks.mechanisms.core.rng import RandomSource, uniform_below_each
 
@@ -311,7 +311,7 @@ class IntegerTableMechanism:
                 "eta": str(self.bounded_range),
             },
             loss=loss * draws,
-            dp_event=conversions.zcdp_event(loss.rho, draws),
+            dp_event=zcdp.zcdp_event(loss.rho, draws),
         )
 
     @classmethod

@@ -44,7 +44,7 @@ from functools import lru_cache
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import exact, float_above
 from tasks.mechanisms.core.opendp import ULPS, Measurement, load_opendp, opendp_charges_more
 from tasks.mechanisms.core.rng import RandomSource
@@ -111,7 +111,7 @@ class SparseVector:
 
     def loss(self) -> Amount:
         """Return the charge of one run, epsilon tanh(epsilon/2), rounded up."""
-        return conversions.pure_dp(self.epsilon)
+        return zcdp.pure_dp(self.epsilon)
 
     def event(self, runs: int) -> PrivacyEvent:
         """`runs` runs in a row on the same rows, the last one even if the text ends inside it."""
@@ -129,7 +129,7 @@ class SparseVector:
                 **({} if self.test_ratio == PAPER_RATIO else {"test_ratio": str(self.test_ratio)}),
             },
             loss=self.loss() * runs,
-            dp_event=conversions.zcdp_event(self.loss().rho, runs),
+            dp_event=zcdp.zcdp_event(self.loss().rho, runs),
         )
 
     @classmethod

@@ -55,7 +55,7 @@ from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import exact, float_below
 from tasks.mechanisms.core.public_stream import HashStream
 from tasks.mechanisms.core.rng import RandomSource
@@ -236,7 +236,7 @@ class KdeSketches:
                 "sigma_steps": str(self.sigma_steps),
             },
             loss=self.loss() * count,
-            dp_event=conversions.gaussian_event(float_below(self.sigma_steps / STEPS), self.positions * count),
+            dp_event=zcdp.gaussian_event(float_below(self.sigma_steps / STEPS), self.positions * count),
         )
 
     @classmethod

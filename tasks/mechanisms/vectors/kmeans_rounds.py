@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from models_db.errors import Refused, UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import Exact, exact, float_below
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.counts.noisy_count import calibrate_count
@@ -110,7 +110,7 @@ class KMeansRounds:
                 "sum_sigma_steps": str(self.vectors.sigma_steps),
             },
             loss=self.loss() * count,
-            dp_event=conversions.gaussian_event(self._noise_multiplier(), count),
+            dp_event=zcdp.gaussian_event(self._noise_multiplier(), count),
         )
 
     @classmethod

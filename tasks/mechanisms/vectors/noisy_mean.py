@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from models_db.errors import UsageError
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tasks.accounting.rounding import Exact, exact, float_below
 from tasks.mechanisms.core.opendp import Measurement, check_with_opendp, load_opendp
 from tasks.mechanisms.core.rng import RandomSource
@@ -85,7 +85,7 @@ class NoisyMean:
 
         Rounding each draw, not their sum, makes instalments of draws add up to exactly the plan (PRIVACY §6).
         """
-        return conversions.gaussian(self.clip_steps, self.sigma_steps)
+        return zcdp.gaussian(self.clip_steps, self.sigma_steps)
 
     def gdp_mu(self, draws: int) -> float:
         """Return the mu of `draws` draws in Gaussian differential privacy, sqrt(T) S / sigma: a figure for reports.
@@ -111,7 +111,7 @@ class NoisyMean:
                 "sigma_steps": str(self.sigma_steps),
             },
             loss=self.loss() * draws,
-            dp_event=conversions.gaussian_event(float_below(self.sigma_steps / self.clip_steps), draws),
+            dp_event=zcdp.gaussian_event(float_below(self.sigma_steps / self.clip_steps), draws),
         )
 
     @classmethod

@@ -24,7 +24,7 @@ from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.parallel import spread_embedder
 from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
 from tasks.systems.insights.parameters import InsightParameters
-from tasks.text.interfaces import Embedder
+from tasks.text.public_models import Embedder
 from tasks.values.results import Facets, GeneratedText, Insight
 
 _WHOLE = 2**256

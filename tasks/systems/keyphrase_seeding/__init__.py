@@ -2,7 +2,7 @@
 
     vocabulary   phrases to draw from: public, counted, or selected from units     `vocabulary`
     sketches     a noisy density of units' phrases, for each label                 `mechanisms.kde`
-    sequences    phrases for every text, by their scores                           `phrase_sampling`, post-processing
+    sequences    phrases for every text, by their scores                           `phrases`, post-processing
     texts        a language model is asked for texts that mention them             a text backend, post-processing
 
 Vocabulary and sketches are mechanisms of the registry over the same units; rho adds up (PRIVACY §2). No
@@ -26,23 +26,23 @@ from tasks.accounting.rounding import decimal_above
 from tasks.analysis.keywords.expected_keywords import is_next_to_none
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
-from tasks.planning.batches import labels_without_batches
-from tasks.planning.labels_and_groups import part_facts
+from tasks.planning.layout import labels_without_batches, part_facts
 from tasks.planning.parameter_choices import Choice, ChoiceInputs
 from tasks.planning.shared_parameters import events_of, parent_facts
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System
-from tasks.systems.keyphrase_seeding.parameters import (
+from tasks.systems.keyphrase_seeding.stages import (
     ABOUT,
     BEHIND,
     FACT,
     MOST_PHRASES,
+    NAME,
     KeyphraseParameters,
     KeyphraseShares,
+    Stages,
     public_topics,
     with_public_words,
 )
-from tasks.systems.keyphrase_seeding.stages import NAME, Stages
 from tasks.systems.text_parameter_choices import choose_for_released_values
 from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.results import Generated, ReleaseKind

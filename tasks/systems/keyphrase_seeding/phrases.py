@@ -38,8 +38,8 @@ from tasks.corpus.store import UnitDocuments
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.mechanisms.vectors.kde_sketch import Chunk, FourierFeatures, on_grid
-from tasks.systems.keyphrase_seeding.parameters import MOST_PHRASES, Background, KeyphraseParameters
-from tasks.text.interfaces import Embedder
+from tasks.systems.keyphrase_seeding.stages import MOST_PHRASES, Background, KeyphraseParameters
+from tasks.text.public_models import Embedder
 from tasks.text.words import LONGEST, normalise_keywords
 from tasks.values.results import KEYWORDS, SUMMARY, Facets
 

@@ -13,18 +13,17 @@ from typing import Any, cast
 from models_db.values.canonical_json import Json
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.common.array_encoding import sums_json, sums_of_json
-from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.generate import text_backend
 from tasks.decoding.run_context import PlannedStageBudget, RunContext
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import RetriedEmbedder, points_of
 from tasks.mechanisms.vectors.kde_sketch import FourierFeatures, Sums
-from tasks.planning.batches import labels_without_batches
-from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters, seeded
+from tasks.planning.layout import labels_without_batches
 from tasks.systems.keyphrase_seeding.phrases import Drawer, PhraseReader, Scorer, Sequences, draw_sequences, facets_of
-from tasks.systems.keyphrase_seeding.stages import Stages
-from tasks.text.interfaces import Embedder
+from tasks.systems.keyphrase_seeding.stages import KeyphraseParameters, Stages, seeded
+from tasks.text.public_models import Embedder
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.plan import Plan
 from tasks.values.results import Generated, GeneratedText

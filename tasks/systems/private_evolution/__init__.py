@@ -29,7 +29,7 @@ from models_db.values.requests import format_decimal
 from tasks.accounting.rounding import decimal_above
 from tasks.decoding.run_context import RunContext
 from tasks.inference.catalogue.registry import find
-from tasks.planning.labels_and_groups import part_facts
+from tasks.planning.layout import part_facts
 from tasks.planning.parameter_choices import MOST_SAMPLES, Choice, ChoiceInputs, fit_samples
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from models_db.values.canonical_json import Json
 from tasks.corpus.store import ShardProgress, UnitOrder
-from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.generate import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
@@ -37,7 +37,7 @@ from tasks.inference.embeddings.unit_embeddings import Points, RetriedEmbedder, 
 from tasks.mechanisms.core.rng import RandomSource, uniform_below_each
 from tasks.mechanisms.vectors.fixed_point import GridPoints
 from tasks.systems.private_evolution.schedule import VARIATION, WAYS, EvolutionParameters, Schedule, Selection, Sizes
-from tasks.text.interfaces import Embedder
+from tasks.text.public_models import Embedder
 from tasks.values.plan import Plan
 from tasks.values.results import Generated, GeneratedText
 

@@ -17,8 +17,7 @@ from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from models_db.values.requests import ExactDecimal
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram, calibrate_histogram
-from tasks.planning.batches import labels_without_batches
-from tasks.planning.labels_and_groups import PartParameters
+from tasks.planning.layout import PartParameters, labels_without_batches
 
 MOST_ROUNDS = 1000
 

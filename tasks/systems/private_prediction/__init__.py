@@ -2,7 +2,7 @@
 
 At each step a noisy test asks whether the public distribution is far from the mean of the rows' distributions. If it
 is not, the token comes from the public model and costs nothing; if it is, the token is drawn from the rows' clipped
-logits. Tests and their charge are `tasks.mechanisms.tokens.sparse_vector`, scores `clipped_logits`; this file plans
+logits. Tests and their charge are `tasks.mechanisms.tokens.sparse_vector`, scores `clip_recentred`; this file plans
 the release around them (PRIVACY §4.3). Unlike the paper, the number of rows in every mean is the fixed public s.
 
 A run is the tests up to a private token, and that token: both are armed before the run's first test, and stay spent

@@ -36,8 +36,7 @@ from tasks.accounting.rounding import decimal_above
 from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.counts.set_histogram import SetHistogram, calibrate_set_histogram
 from tasks.systems.base import System
-from tasks.systems.question_histogram.parameters import Question, QuestionHistogramParameters
-from tasks.systems.question_histogram.wording import AnswerWording
+from tasks.systems.question_histogram.questions import AnswerWording, Question, QuestionHistogramParameters
 from tasks.values.plan import WARNING, Plan, PlanInputs, invoked_once
 from tasks.values.results import ANSWER_MARGIN, SIZE_DEVIATION, Generated, ReleaseKind, margin_of_error
 

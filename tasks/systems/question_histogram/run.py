@@ -35,13 +35,13 @@ from tasks.inference.prompt_rendering import private_prompt
 from tasks.inference.prompt_spec import PromptSpec
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.systems.insights.private_units import as_text
-from tasks.systems.question_histogram.parameters import (
+from tasks.systems.question_histogram.questions import (
     NONE_OF_THESE,
     ClosedAnswers,
     Question,
     QuestionHistogramParameters,
+    answer_rows,
 )
-from tasks.systems.question_histogram.wording import answer_rows
 from tasks.text.words import singular, words
 from tasks.values.plan import Plan
 from tasks.values.results import SIZE_DEVIATION, Generated

@@ -32,8 +32,7 @@ from tasks.inference.catalogue.registry import find
 from tasks.planning.unit_seconds import seconds_per_unit
 from tasks.systems.base import System
 from tasks.systems.insights.cluster_descriptions import SENTENCES
-from tasks.systems.urania.parameters import UraniaParameters
-from tasks.systems.urania.stages import Stages
+from tasks.systems.urania.stages import Stages, UraniaParameters
 from tasks.values.plan import Plan, PlanInputs, invoked_once
 from tasks.values.results import (
     COUNT_DEVIATION,

@@ -25,8 +25,7 @@ from tasks.mechanisms.counts.set_histogram import bound_contributions
 from tasks.systems.insights.cluster_descriptions import SCHEMAS, describe, is_plain
 from tasks.systems.insights.hierarchy import Keyword, Node, cluster_node, hierarchy
 from tasks.systems.insights.private_units import PrivateUnits, Tools, as_text
-from tasks.systems.urania.parameters import UraniaParameters
-from tasks.systems.urania.stages import ChosenKeywords, Stages, in_turn, supported
+from tasks.systems.urania.stages import ChosenKeywords, Stages, UraniaParameters, in_turn, supported
 from tasks.text.public_topics import PUBLIC_TOPICS, topic_words
 from tasks.text.words import roots
 from tasks.values.plan import Plan

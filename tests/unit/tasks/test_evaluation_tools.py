@@ -13,7 +13,7 @@ from tasks.evaluate import evaluate_texts, require_tools
 from tasks.evaluation.registry import METRICS
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.adopt import wrap_network
-from tasks.text import tagger
+from tasks.text import public_models
 from tests.tiny_model import tiny_network
 from tests.unit.tasks.evaluation.subjects import texts
 
@@ -30,7 +30,7 @@ def model() -> LanguageModel:
 def test_entities_and_a_judge_by_the_tools_of_this_machine(model):
     entities, judge = evaluate_texts([METRICS["entities"], METRICS["judge"]], TEXTS, model)
     assert entities.values["person"] == "100.000"  # one in ten words
-    assert tagger.PINNED[:12] in entities.method
+    assert public_models.TAGGER_DIGEST[:12] in entities.method
     assert (judge.values["planted_pairs"], judge.values["rating"]) == (16, None)
     assert "tiny 1" in judge.method
 
@@ -46,7 +46,7 @@ def test_a_tagger_is_not_loaded_for_a_length(model, monkeypatch):
 
 def test_a_changed_tagger_is_found_before_anything_is_spent(monkeypatch, tmp_path):
     require_tools([METRICS["entities"]])
-    monkeypatch.setattr(tagger, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(public_models, "_tagger_folder", lambda: tmp_path)
     require_tools([METRICS["length"]])
     with refusal("TaggerChanged"):
         require_tools([METRICS["entities"]])

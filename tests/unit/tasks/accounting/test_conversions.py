@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpmath import exp, inf, log, mp, mpf, pi, quad, sqrt
 
 from models_db.values.amounts import Amount
-from tasks.accounting import conversions
+from tasks.accounting import zcdp
 from tests.golden.accounting_oracle import GOLDEN
 
 pytestmark = [pytest.mark.dear, pytest.mark.contract]
@@ -59,17 +59,17 @@ def covers(charged: Amount, truth: mpf, tight: bool = True) -> None:
     [
         (row["function"], row["arguments"], row["value"])
         for row in json.loads(GOLDEN.read_text())
-        if hasattr(conversions, row["function"])
+        if hasattr(zcdp, row["function"]) and row["function"] != "rho_of"
     ],
 )
 def test_golden_conversions(name, arguments, value):
-    assert getattr(conversions, name)(*arguments).rho == value
+    assert getattr(zcdp, name)(*arguments).rho == value
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_pure_dp_is_randomised_response(epsilon):
     first, second = coin(mpf(epsilon))
-    covers(conversions.pure_dp(epsilon), supremum(lambda alpha: renyi(first, second, alpha)))
+    covers(zcdp.pure_dp(epsilon), supremum(lambda alpha: renyi(first, second, alpha)))
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -77,7 +77,7 @@ def test_pure_dp_is_randomised_response(epsilon):
 def test_independent_coordinates_add_up(epsilon, coordinates):
     first, second = coin(mpf(epsilon) / coordinates)
     truth = supremum(lambda alpha: coordinates * renyi(first, second, alpha))
-    covers(conversions.independent_coordinates(epsilon, coordinates), truth)
+    covers(zcdp.independent_coordinates(epsilon, coordinates), truth)
 
 
 @pytest.mark.slow_except("1")
@@ -90,7 +90,7 @@ def test_discrete_laplace_needs_the_pure_row(epsilon):
     second = [decay ** abs(x - 1) for x in reach]
     mass = sum(first)
     truth = supremum(lambda alpha: renyi([p / mass for p in first], [q / mass for q in second], alpha))
-    covers(conversions.pure_dp(epsilon), truth)
+    covers(zcdp.pure_dp(epsilon), truth)
     assert truth > mpf(epsilon) + decay - 1  # of continuous noise (Harrison and Manurangsi, arXiv 2510.25746)
 
 
@@ -103,23 +103,23 @@ def test_bounded_range_covers_every_pair_and_nearly_attains_it(eta):
         pair = [heads, 1 - heads], [lifted, 1 - lifted]
         for first, second in (pair, pair[::-1]):
             worst = max(worst, *(renyi(first, second, alpha) / alpha for alpha in ORDERS[::4]))
-    covers(conversions.bounded_range(eta), worst, tight=False)
+    covers(zcdp.bounded_range(eta), worst, tight=False)
     if mpf(eta) <= mpf("0.3"):
         assert worst > mpf("0.99") * mpf(eta) ** 2 / 8
 
 
 @given(st.integers(1, 1000), st.sampled_from(["0.4", "2.5", "30"]))
 def test_moved_coordinates_cost_what_their_l2_norm_does(coordinates, sigma):
-    found = conversions.gaussian_coordinates(coordinates, sigma)
-    assert conversions.gaussian(1, sigma).rho * coordinates - coordinates < found.rho
-    assert found.rho <= conversions.gaussian(1, sigma).rho * coordinates
-    assert conversions.gaussian_coordinates(coordinates**2, sigma) == conversions.gaussian(coordinates, sigma)
+    found = zcdp.gaussian_coordinates(coordinates, sigma)
+    assert zcdp.gaussian(1, sigma).rho * coordinates - coordinates < found.rho
+    assert found.rho <= zcdp.gaussian(1, sigma).rho * coordinates
+    assert zcdp.gaussian_coordinates(coordinates**2, sigma) == zcdp.gaussian(coordinates, sigma)
 
 
 def test_no_coordinate_is_no_mechanism():
     for conversion in (
-        conversions.gaussian_coordinates,
-        lambda k, epsilon: conversions.independent_coordinates("1", k),
+        zcdp.gaussian_coordinates,
+        lambda k, epsilon: zcdp.independent_coordinates("1", k),
     ):
         with pytest.raises(ValueError, match="at least one coordinate"):
             conversion(0, "1")
@@ -137,7 +137,7 @@ def test_discrete_gaussian(sensitivity, sigma):
     orders = [alpha for alpha in orders if alpha <= 20]
     worst = max(renyi([p / mass for p in first], [q / mass for q in second], alpha) / alpha for alpha in orders)
     # Exactly s^2/(2 sigma^2) at integer orders; 1e-20 is the truncation of the sum.
-    found = mpf(conversions.gaussian(sensitivity, sigma).rho) / 10**12
+    found = mpf(zcdp.gaussian(sensitivity, sigma).rho) / 10**12
     assert worst * (1 - mpf("1e-15")) <= found <= worst * (1 + mpf("1e-15")) + mpf("1.001e-12")
 
 
@@ -149,32 +149,32 @@ def test_continuous_gaussian_by_quadrature():
         return exp(-(alpha * x**2 + (1 - alpha) * (x - s) ** 2) / (2 * scale**2)) / (scale * sqrt(2 * pi))
 
     divergence = log(quad(density, [-inf, 0, inf])) / (alpha - 1)
-    assert abs(divergence / alpha - mpf(conversions.gaussian("1", "2").rho) / 10**12) < mpf("1e-12")
+    assert abs(divergence / alpha - mpf(zcdp.gaussian("1", "2").rho) / 10**12) < mpf("1e-12")
 
 
 def test_replace_one_is_two_steps():
-    assert conversions.replace_one(Amount(7)) == Amount(28)
-    assert conversions.replace_one(Amount(7), one_hot=True) == Amount(14)
+    assert zcdp.replace_one(Amount(7)) == Amount(28)
+    assert zcdp.replace_one(Amount(7), one_hot=True) == Amount(14)
     with pytest.raises(ValueError, match="re-converted"):
-        conversions.replace_one(Amount(7, 1))
+        zcdp.replace_one(Amount(7, 1))
 
 
 @given(st.decimals("0.001", "30", places=4), st.integers(1, 64))
 def test_conversions_are_ordered(epsilon, coordinates):
     """More coordinates cost less, all cost less than epsilon^2/2."""
-    pure = conversions.pure_dp(epsilon).rho
-    assert conversions.independent_coordinates(epsilon, coordinates).rho <= pure
+    pure = zcdp.pure_dp(epsilon).rho
+    assert zcdp.independent_coordinates(epsilon, coordinates).rho <= pure
     assert pure <= int(epsilon**2 / 2 * 10**12) + 1
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        lambda: conversions.pure_dp("0"),
-        lambda: conversions.gaussian("1", "-1"),
-        lambda: conversions.gaussian("0", "1"),
-        lambda: conversions.bounded_range("0"),
-        lambda: conversions.independent_coordinates("1", 0),
+        lambda: zcdp.pure_dp("0"),
+        lambda: zcdp.gaussian("1", "-1"),
+        lambda: zcdp.gaussian("0", "1"),
+        lambda: zcdp.bounded_range("0"),
+        lambda: zcdp.independent_coordinates("1", 0),
     ],
 )
 def test_impossible_parameters_are_refused(bad):

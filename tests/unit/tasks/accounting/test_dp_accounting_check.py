@@ -26,11 +26,10 @@ from mpmath import exp, ncdf
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical
 from models_db.values.events import PrivacyEvent
-from tasks.accounting import conversions
-from tasks.accounting.conversions import independent_coordinates
+from tasks.accounting import zcdp
 from tasks.accounting.dp_accounting_check import dp_event_from_json, plan_report
 from tasks.accounting.rounding import float_above
-from tasks.accounting.zcdp import InvalidTarget, epsilon_of
+from tasks.accounting.zcdp import InvalidTarget, epsilon_of, independent_coordinates
 from tests.refusals import refusal
 
 
@@ -50,14 +49,12 @@ def encoded(value: Any) -> Json:
 
 
 def draws(rho: int, count: int, relation: str = "add_or_remove_one") -> PrivacyEvent:
-    return PrivacyEvent("integer_draw", count, {}, Amount(rho) * count, conversions.zcdp_event(rho, count), relation)
+    return PrivacyEvent("integer_draw", count, {}, Amount(rho) * count, zcdp.zcdp_event(rho, count), relation)
 
 
 def gaussians(sigma: str, count: int, delta: int = 0) -> PrivacyEvent:
     rho = round(10**12 / (2 * float(sigma) ** 2)) + 1
-    return PrivacyEvent(
-        "noisy_count", count, {}, Amount(rho * count, delta), conversions.gaussian_event(float(sigma), count)
-    )
+    return PrivacyEvent("noisy_count", count, {}, Amount(rho * count, delta), zcdp.gaussian_event(float(sigma), count))
 
 
 def test_a_zcdp_plan_is_read_by_the_rdp_accountant():
@@ -85,7 +82,7 @@ def test_a_gaussian_plan_is_read_by_the_pld_accountant_and_is_tighter():
 def discrete_laplaces(epsilon: str, k: int, delta: int = 0) -> PrivacyEvent:
     loss = Amount(independent_coordinates(epsilon, k).rho, delta)
     each = float_above(Fraction(epsilon) / k)
-    return PrivacyEvent("partition_selection", 1, {}, loss, conversions.discrete_laplace_event(each, k))
+    return PrivacyEvent("partition_selection", 1, {}, loss, zcdp.discrete_laplace_event(each, k))
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -149,7 +146,7 @@ def test_what_dp_accounting_cannot_read_is_refused():
 
 @given(st.floats(1e-6, 1e3), st.integers(1, 10**6))
 def test_the_handwritten_discrete_laplace_form_is_the_librarys(parameter, count):
-    stored = conversions.discrete_laplace_event(parameter, count)
+    stored = zcdp.discrete_laplace_event(parameter, count)
     assert dp_event_from_json(stored) == SelfComposedDpEvent(DiscreteLaplaceDpEvent(parameter, 1), count)
     assert dp_event_json(dp_event_from_json(stored)) == stored
 
@@ -173,7 +170,7 @@ def test_events_survive_the_journey_through_canonical_json(event):
 
 @given(st.integers(0, 10**15), st.integers(1, 10**6))
 def test_the_handwritten_zcdp_form_is_the_librarys(rho, count):
-    stored = conversions.zcdp_event(rho, count)
+    stored = zcdp.zcdp_event(rho, count)
     event = dp_event_from_json(stored)
     assert dp_event_json(event) == stored
     assert event.count == count
@@ -182,7 +179,7 @@ def test_the_handwritten_zcdp_form_is_the_librarys(rho, count):
 
 @given(st.floats(1e-3, 1e9), st.integers(1, 10**6))
 def test_the_handwritten_gaussian_form_is_the_librarys(sigma, count):
-    stored = conversions.gaussian_event(sigma, count)
+    stored = zcdp.gaussian_event(sigma, count)
     assert dp_event_from_json(stored) == SelfComposedDpEvent(GaussianDpEvent(sigma), count)
     assert dp_event_json(dp_event_from_json(stored)) == stored
 

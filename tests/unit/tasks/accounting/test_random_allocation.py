@@ -16,7 +16,6 @@ import pytest
 
 from benchmarks.random_allocation import DIRECTIONS, Direction, GaussianAllocation, second_moment_divergence
 from tasks.accounting import random_allocation
-from tasks.accounting.conversions import pure_dp
 from tasks.accounting.random_allocation import (
     SUMMED_ORDERS,
     AllocationFigures,
@@ -27,7 +26,7 @@ from tasks.accounting.random_allocation import (
     reverse_divergence,
     summed_epsilon,
 )
-from tasks.accounting.zcdp import InvalidTarget, epsilon_of, rho_of
+from tasks.accounting.zcdp import InvalidTarget, epsilon_of, pure_dp, rho_of
 from tests.toy_release import ToyRelease, least_epsilon
 
 pytestmark = pytest.mark.contract

@@ -36,11 +36,16 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.tokens import utility_scores
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean, calibrate_mean
 from tasks.release.approved_request import ApprovedRequest
+from tasks.systems import summaries
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_decoding import PrivateDecodingSystem
-from tasks.systems.summaries import one_shot
-from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
-from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries import (
+    OneShotParameters,
+    OneShotSummary,
+    TokenLevelParameters,
+    TokenLevelSummary,
+    UsedAdapter,
+)
 from tasks.systems.summaries.token_level_rule import TokenLevelRule, noisy_means
 from tests.refusals import refusal
 from tests.unit.tasks.pricing.test_quote import priced
@@ -163,8 +168,8 @@ def bench(corpus: Any, diary: Diary) -> RunContext:
 def planted(system: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     made = adapter(centres=3 if "centres" in system else 1)
     known = KnownAdapter(DIGEST, made.meta)
-    patch.setattr(one_shot, "find_adapter", lambda named: known)
-    patch.setattr(one_shot, "load_adapter", lambda known, model: made)
+    patch.setattr(summaries, "find_adapter", lambda named: known)
+    patch.setattr(summaries, "load_adapter", lambda known, model: made)
     return {"adapter": model_to_json(UsedAdapter(sha256=DIGEST, meta=made.meta))}
 
 

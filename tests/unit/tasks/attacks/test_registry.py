@@ -8,7 +8,7 @@ import pytest
 from tasks.attacks.canaries import AttackInput, make_canaries
 from tasks.attacks.registry import ATTACKS, possible
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.text.interfaces import Entity
+from tasks.text.public_models import Entity
 from tasks.values.results import MetricResult
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts, uniform_score
 

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from models_db.values.canonical_json import encode_canonical
-from tasks.decoding import public_sampling
+from tasks.decoding import generate
 from tasks.decoding.run_context import RunContext
 from tasks.decoding.structured_output import Record, Writer, answers
 from tasks.inference.catalogue.model_check import ContextTooLong
@@ -63,7 +63,7 @@ def prompts_of(monkeypatch: pytest.MonkeyPatch, made: Writer, prompts: Sequence[
         seen.extend(list(one) for one in asked)
         return [GeneratedText('{"note":"x"}', 1, complete=True) for _ in asked]
 
-    monkeypatch.setattr(public_sampling, "draw_public_texts", draw)
+    monkeypatch.setattr(generate, "draw_public_texts", draw)
     made(prompts, NOTE)
     return seen
 
@@ -102,7 +102,7 @@ def test_a_schema_that_was_not_prepared_is_a_mistake() -> None:
     ("text", "complete"), [('{"note":', True), ("[1]", True), ('{"note":"x"}', False), ("", False)]
 )
 def test_what_is_cut_or_no_record_is_empty(monkeypatch: pytest.MonkeyPatch, text: str, complete: bool) -> None:
-    monkeypatch.setattr(public_sampling, "draw_public_texts", lambda *_: [GeneratedText(text, 1, complete)])
+    monkeypatch.setattr(generate, "draw_public_texts", lambda *_: [GeneratedText(text, 1, complete)])
     assert writer()(["a"], NOTE) == [{}]
 
 

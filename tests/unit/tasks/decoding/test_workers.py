@@ -16,9 +16,9 @@ import torch
 from models_db.errors import Refused
 from tasks.common.faults import TaskFailed
 from tasks.corpus.store import Corpus
+from tasks.decoding.generate import Workers
 from tasks.decoding.journal import ResumeState
 from tasks.decoding.run_context import RunContext
-from tasks.decoding.workers import Workers
 from tasks.inference.embeddings.parallel import WorkerSpec
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.planning import shared_parameters

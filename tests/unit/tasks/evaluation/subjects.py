@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.in_context.result import InContextResult, Run, Score
 from tasks.evaluation.subject import Pair
-from tasks.text.interfaces import Entity
+from tasks.text.public_models import Entity
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.evaluation.lexical import KINDS, entities
 from tasks.evaluation.subject import EvaluationInput
-from tasks.text.interfaces import Entity
+from tasks.text.public_models import Entity
 from tests.unit.tasks.evaluation.subjects import Capitals, texts
 
 

@@ -11,12 +11,11 @@ import pytest
 from models_db.values.amounts import Amount
 from models_db.values.events import PrivacyEvent
 from tasks.mechanisms.core.uncharged import PostProcessing, uncharged
-from tasks.mechanisms.counts.gaussian_selection import GaussianSelection
 from tasks.mechanisms.counts.noisy_count import NoisyCount
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.mechanisms.counts.partition_selection import PartitionSelection
 from tasks.mechanisms.counts.set_histogram import SetHistogram
-from tasks.mechanisms.counts.weighted_selection import WeightedSelection
+from tasks.mechanisms.counts.threshold_selection import GaussianSelection, WeightedSelection
 from tasks.mechanisms.registry import MECHANISMS, recompute
 from tasks.mechanisms.tokens.integer_table import IntegerTableMechanism
 from tasks.mechanisms.tokens.sparse_vector import SparseVector

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpus.store import Place
-from tasks.planning.batches import BatchLayout
+from tasks.planning.layout import BatchLayout
 from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear

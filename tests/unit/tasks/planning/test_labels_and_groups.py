@@ -15,8 +15,7 @@ from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import PublicGroup, PublicMetadata, model_to_json
 from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus
-from tasks.planning.batches import GroupLayout, layout_of
-from tasks.planning.labels_and_groups import PartParameters, with_catalogue
+from tasks.planning.layout import GroupLayout, PartParameters, layout_of, with_catalogue
 from tasks.pricing.quote import Quote, quote, written_request
 from tasks.systems.adapmixed import AdaPMixed, AdaPMixedParameters
 from tasks.systems.invisible_ink import InvisibleInk

@@ -16,7 +16,7 @@ from tasks.accounting.zcdp import epsilon_of, release_amount, rho_of
 from tasks.evaluation.registry import METRICS
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.tokens.integer_table import calibrate
-from tasks.planning.batches import layout_of
+from tasks.planning.layout import layout_of
 from tasks.planning.secret_assignment import (
     SpentOnBlock,
     assignment_of_plan,

@@ -15,15 +15,18 @@ from models_db.errors import UsageError
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.planning.influence import clip_norm_of
 from tasks.pricing.alternatives import (
+    CLAIM_NOTE,
     LEAST_REFERENCES,
+    READ_TEXTS,
     Alternative,
     PlanTerms,
     PopulationTooSmall,
+    notes_of,
     plan_alternatives,
     rounded_epsilon,
     topics_alternative,
+    verdict,
 )
-from tasks.pricing.plan_notes import CLAIM_NOTE, READ_TEXTS, notes_of, verdict
 from tasks.pricing.quote import Quote, quote
 from tasks.pricing.request_warnings import setting_warnings
 from tests.refusals import refusal

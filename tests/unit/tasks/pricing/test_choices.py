@@ -18,7 +18,7 @@ from tasks.planning.parameter_choices import CHOSEN_PARAMETERS
 from tasks.pricing.quote import quote, written_request
 from tasks.release.approved_request import ApprovedRequest
 from tasks.release.card_text import parameter_text
-from tasks.systems.keyphrase_seeding.parameters import TOPICS_FROM
+from tasks.systems.keyphrase_seeding.stages import TOPICS_FROM
 from tasks.systems.registry import SYSTEMS
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.results import ReleaseKind

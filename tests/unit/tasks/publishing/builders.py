@@ -32,7 +32,7 @@ from tasks.release.signatures.publisher_statements import Charged
 from tasks.systems.baselines import BaselineParameters
 from tasks.systems.invisible_ink import InvisibleInkParameters
 from tasks.systems.registry import system_for
-from tasks.systems.summaries.token_level import TokenLevelParameters
+from tasks.systems.summaries import TokenLevelParameters
 from tasks.values.plan import PlanInputs
 from tasks.values.results import Insight, MetricResult
 

@@ -38,7 +38,7 @@ from tasks.reporting.release_sections import texts_of
 from tasks.systems.insights.hierarchy_rules import require_hierarchy
 from tasks.systems.insights.wording import support_of
 from tasks.systems.simple_clio.parameters import ClioParameters
-from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.stages import UraniaParameters
 from tasks.values.results import MIXED, UNNAMED, Insight, ReleaseKind, SupportRule, Topic
 from tests.insights_rows import (
     DEVIATION,

@@ -14,8 +14,7 @@ from tasks.publishing.verify import VerificationReport, verify_release
 from tasks.release.record import ReleaseRecord, planned_events, second_opinion
 from tasks.reporting.html_explorer import explorer_html
 from tasks.reporting.release_sections import samples, texts_of
-from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
-from tasks.systems.question_histogram.wording import answer_rows
+from tasks.systems.question_histogram.questions import QuestionHistogramParameters, answer_rows
 from tasks.values.results import Insight
 from tests.insights_rows import described, insights_record, insights_request
 from tests.refusals import refusal

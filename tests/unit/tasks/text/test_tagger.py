@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tasks.evaluation.lexical import KINDS
-from tasks.text import tagger
-from tasks.text.interfaces import Entity
-from tasks.text.tagger import SpacyTagger, files_digest, load_tagger
+from tasks.text import public_models
+from tasks.text.public_models import Entity, SpacyTagger, files_digest, load_tagger
 from tests.refusals import refusal
 
 pytestmark = pytest.mark.dear
@@ -61,7 +60,7 @@ def test_a_very_long_text_is_read_to_its_end(tag):
 
 def test_pieces_are_the_text_cut_between_words():
     text = "word " * 10_000
-    pieces = list(tagger._pieces(text))
+    pieces = list(public_models._pieces_of_text(text))
     assert "".join(pieces) == text
     assert all((len(piece) <= 20_000 and not piece[-1].isalnum()) or piece.endswith("word") for piece in pieces)
     assert len(pieces) == 3
@@ -69,16 +68,16 @@ def test_pieces_are_the_text_cut_between_words():
 
 def test_kinds_licence_and_parts_are_what_we_say(tag):
     assert set(tag.pipeline.get_pipe("ner").labels) == set(KINDS)
-    about = metadata(tagger.PACKAGE)
-    assert (about["License"], about["Version"]) == ("MIT", tagger.VERSION)
-    described = json.loads((tagger._folder() / "meta.json").read_text())
+    about = metadata(public_models.TAGGER_PACKAGE)
+    assert (about["License"], about["Version"]) == ("MIT", public_models.TAGGER_VERSION)
+    described = json.loads((public_models._tagger_folder() / "meta.json").read_text())
     assert described["author"] == "Explosion"
-    assert tagger.PINNED[:12] in tag.name
+    assert public_models.TAGGER_DIGEST[:12] in tag.name
 
 
 def test_no_code_and_no_pickle_comes_with_it():
     """Everything but the configuration is JSON, text, msgpack tables or arrays; a pickle begins with 0x80."""
-    files = [path for path in tagger._folder().rglob("*") if path.is_file()]
+    files = [path for path in public_models._tagger_folder().rglob("*") if path.is_file()]
     assert not [path.name for path in files if path.suffix in {".py", ".so", ".pkl"}]
     pickled = {bytes([0x80, protocol]) for protocol in range(2, 6)}
     assert not [path.name for path in files if path.read_bytes()[:2] in pickled]
@@ -94,14 +93,14 @@ def test_it_needs_no_network(monkeypatch):
 
 def test_other_files_are_refused(tmp_path: Path, monkeypatch):
     (tmp_path / "config.cfg").write_text("[nlp]")
-    monkeypatch.setattr(tagger, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(public_models, "_tagger_folder", lambda: tmp_path)
     with refusal("TaggerChanged", match="not the pinned one") as refused:
         load_tagger()
     assert refused.value.facts["found"] == files_digest(tmp_path)
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(tagger, "PACKAGE", "no_such_pipeline")
+    monkeypatch.setattr(public_models, "TAGGER_PACKAGE", "no_such_pipeline")
     with refusal("TaggerChanged", match="not installed") as refused:
         load_tagger()
     assert "pip install 'almoner[generation]'" in refused.value.advice

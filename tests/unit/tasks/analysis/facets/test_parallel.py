@@ -12,15 +12,15 @@ from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
 from tasks.corpus.store import Corpus
+from tasks.decoding.generate import Workers
 from tasks.decoding.run_context import RunContext
-from tasks.decoding.workers import Workers
 from tasks.inference.embeddings import parallel
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.parallel import WorkerSpec, spread_embedder
 from tasks.inference.embeddings.unit_embeddings import points_of
 from tasks.inference.engine.engine import Engine
 from tasks.systems.insights.private_units import PrivateUnits, extractor_with_progress
-from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.stages import UraniaParameters
 from tasks.workers.pool import TextShards
 from tasks.workers.processes import ProcessRunner, ThreadRunner
 from tests.tiny_embedder import Letters

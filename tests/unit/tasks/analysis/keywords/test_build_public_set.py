@@ -23,7 +23,7 @@ from tasks.analysis.keywords.build_public_set import (
 )
 from tasks.analysis.keywords.parameters import KeywordSettings, with_words_from_file
 from tasks.inference.structured_output.json_schema import record_schema
-from tasks.text.interfaces import Entity
+from tasks.text.public_models import Entity
 from tests.refusals import refusal
 
 KINDS = {"Paris": "GPE", "Ada Lovelace": "PERSON", "June 4": "DATE", "1842": "CARDINAL"}

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from tasks.decoding.public_sampling import text_backend
+from tasks.decoding.generate import text_backend
 from tasks.inference.backends.text_backend import Completion, Sampling, TextBackend
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tests.tiny_model import tiny_model

@@ -11,14 +11,14 @@ from models_db.errors import AlmonerError
 from models_db.values.amounts import DELTA_UNIT, RHO_UNIT, Amount
 from tasks.accounting.rounding import charge_rounded_up
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
-from tasks.mechanisms.counts.gaussian_selection import (
+from tasks.mechanisms.counts.partition_selection import calibrate_selection
+from tasks.mechanisms.counts.threshold_selection import (
     LEAST_TAIL,
     MOST_THRESHOLD,
     GaussianSelection,
     calibrate_gaussian_selection,
     tail_bound,
 )
-from tasks.mechanisms.counts.partition_selection import calibrate_selection
 from tasks.mechanisms.registry import recompute
 from tests.refusals import refusal
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpmath import exp, mp, mpf, tanh
 
 from models_db.values.amounts import Amount
-from tasks.accounting.conversions import independent_coordinates
+from tasks.accounting.zcdp import independent_coordinates
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts import partition_selection
 from tasks.mechanisms.counts.partition_selection import (

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
 from models_db.values.amounts import Amount
-from tasks.accounting.conversions import bounded_range
 from tasks.accounting.rounding import InexactNumber, enclose, iv, upper
-from tasks.accounting.zcdp import rho_of
+from tasks.accounting.zcdp import bounded_range, rho_of
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.tokens import integer_table
 from tasks.mechanisms.tokens.integer_table import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from models_db.errors import AlmonerError
 from models_db.values.amounts import RHO_UNIT
-from tasks.accounting.conversions import pure_dp
+from tasks.accounting.zcdp import pure_dp
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.registry import recompute
 from tasks.mechanisms.tokens import sparse_vector

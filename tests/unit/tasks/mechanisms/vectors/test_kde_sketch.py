@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models_db.values.amounts import Amount
-from tasks.accounting.conversions import replace_one
+from tasks.accounting.zcdp import replace_one
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import NoiseInvalid
 from tasks.mechanisms.vectors.kde_sketch import (

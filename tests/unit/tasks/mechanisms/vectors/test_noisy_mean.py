@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from models_db.values.amounts import Amount
-from tasks.accounting.conversions import replace_one
+from tasks.accounting.zcdp import replace_one
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID, NoiseInvalid
 from tasks.mechanisms.tokens.utility_scores import sum_rows

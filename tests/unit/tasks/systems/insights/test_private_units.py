@@ -18,7 +18,7 @@ from tasks.corpus.store import Corpus, ShardProgress
 from tasks.decoding import run_context
 from tasks.systems.insights import private_units
 from tasks.systems.insights.private_units import PrivateUnits, extractor_with_progress
-from tasks.systems.urania.parameters import UraniaParameters
+from tasks.systems.urania.stages import UraniaParameters
 from tasks.values.results import Facets
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.workshop import Workshop, store

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from models_db.values.requests import model_to_json
-from tasks.systems.keyphrase_seeding.parameters import (
+from tasks.systems.keyphrase_seeding.stages import (
     TOPICS_FROM,
     KeyphraseParameters,
     KeyphraseShares,

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tasks.mechanisms.vectors.kde_sketch import FourierFeatures, on_grid
-from tasks.systems.keyphrase_seeding.parameters import Background
 from tasks.systems.keyphrase_seeding.phrases import Drawer, Scorer, Sequences, draw_sequences
+from tasks.systems.keyphrase_seeding.stages import Background
 
 WIDTH = 16
 KERNEL = FourierFeatures.of(WIDTH, 3000, Decimal("0.4"))

@@ -26,9 +26,8 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.core.uncharged import loss_paid_by_parent
 from tasks.systems.keyphrase_seeding import KeyphraseSeeding
 from tasks.systems.keyphrase_seeding import run as keyphrase_run
-from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
 from tasks.systems.keyphrase_seeding.run import KeyphraseRun, ReleasedValues
-from tasks.systems.keyphrase_seeding.stages import Stages
+from tasks.systems.keyphrase_seeding.stages import KeyphraseParameters, Stages
 from tasks.systems.registry import system_for
 from tasks.text.public_topics import PUBLIC_TOPICS
 from tasks.values.results import Generated

@@ -4,7 +4,7 @@ import pytest
 
 from models_db.values.requests import Prompt
 from tasks.inference.prompt_spec import PromptSpec
-from tasks.systems.keyphrase_seeding.parameters import seeded
+from tasks.systems.keyphrase_seeding.stages import seeded
 
 PHRASES = ("red wine", "{label}")
 

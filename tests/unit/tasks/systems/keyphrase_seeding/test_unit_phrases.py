@@ -14,8 +14,8 @@ from models_db.home import ProjectHome
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.mechanisms.vectors.kde_sketch import FourierFeatures, calibrate_kde
 from tasks.systems.keyphrase_seeding import phrases as unit_phrases
-from tasks.systems.keyphrase_seeding.parameters import KeyphraseParameters
 from tasks.systems.keyphrase_seeding.phrases import PhraseReader, facets_of
+from tasks.systems.keyphrase_seeding.stages import KeyphraseParameters
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.systems.workshop import Workshop, store
 

@@ -17,8 +17,7 @@ from tasks.systems.few_shot_generation import FewShotGeneration
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_icl import PrivateIcl
 from tasks.systems.private_prediction import PrivatePrediction
-from tasks.systems.summaries.one_shot import OneShotSummary
-from tasks.systems.summaries.token_level import TokenLevelSummary
+from tasks.systems.summaries import OneShotSummary, TokenLevelSummary
 from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import ask, ink
 from tests.unit.tasks.systems.workshop import NoCorpus, Workshop

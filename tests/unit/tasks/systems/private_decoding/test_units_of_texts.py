@@ -6,7 +6,7 @@ import pytest
 
 from models_db.home import ProjectHome
 from tasks.corpus.store import Corpus, UnitDocuments
-from tasks.planning.batches import layout_of
+from tasks.planning.layout import layout_of
 from tasks.systems.private_decoding import rows_of
 from tests.unit.tasks.systems.asking import ink
 from tests.unit.tasks.systems.workshop import NOTES, Workshop, store

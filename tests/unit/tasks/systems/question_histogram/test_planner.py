@@ -18,9 +18,8 @@ from tasks.common.files import FileUnfit
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.systems.question_histogram import QuestionHistogram, histogram_for
-from tasks.systems.question_histogram.parameters import QuestionHistogramParameters
+from tasks.systems.question_histogram.questions import QuestionHistogramParameters, answer_rows, require_answer_rows
 from tasks.systems.question_histogram.run import QuestionHistogramRun
-from tasks.systems.question_histogram.wording import answer_rows, require_answer_rows
 from tasks.systems.registry import system_for
 from tasks.values.plan import Plan, PlanInputs
 from tasks.values.results import Topic, margin_of_error, size_with_margin

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.likelihood import AnswerLikelihood
-from tasks.systems.question_histogram.parameters import Question
+from tasks.systems.question_histogram.questions import Question
 from tasks.systems.question_histogram.run import KeywordRule, ModelRule
 from tests.tiny_model import tiny_model
 

@@ -22,8 +22,7 @@ from tasks.systems.few_shot_generation import FewShotGeneration, FewShotGenerati
 from tasks.systems.invisible_ink import InvisibleInk, InvisibleInkParameters
 from tasks.systems.private_icl import PrivateIcl, PrivateIclParameters
 from tasks.systems.private_prediction import PrivatePrediction, PrivatePredictionParameters
-from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary
-from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries import OneShotParameters, OneShotSummary, TokenLevelParameters, TokenLevelSummary
 from tasks.values.results import Facets
 from tests.refusals import refusal
 from tests.tiny_model import tiny_model

@@ -17,7 +17,7 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.journal import Contents, Journal, ResumeState
 from tasks.decoding.run_context import RunContext
 from tasks.mechanisms.core.rng import DeterministicRandom
-from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries import TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.results import Generated
 from tests.unit.tasks.systems.asking import ask

@@ -23,8 +23,13 @@ from tasks.inference.engine import hidden_states
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
 from tasks.pricing.quote import Quote, quote, written_request
 from tasks.release.approved_request import ApprovedRequest
-from tasks.systems.summaries.one_shot import OneShotParameters, OneShotSummary, UsedAdapter
-from tasks.systems.summaries.token_level import TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries import (
+    OneShotParameters,
+    OneShotSummary,
+    TokenLevelParameters,
+    TokenLevelSummary,
+    UsedAdapter,
+)
 from tasks.values.plan import Plan
 from tasks.values.results import Generated
 from tests.refusals import refusal

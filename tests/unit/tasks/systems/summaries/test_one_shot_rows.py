@@ -16,8 +16,8 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.systems.summaries import one_shot
-from tasks.systems.summaries.one_shot import MEANS, OneShotParameters
+from tasks.systems import summaries
+from tasks.systems.summaries import MEANS, OneShotParameters
 from tasks.values.results import Generated
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.systems.summaries.planted import adapter
@@ -146,7 +146,7 @@ class Ward:
         """One attempt; it dies before its means are written down, after that, or within the texts."""
         self.attempts += 1
         plan = plan_of(self.parameters)
-        writing = one_shot._writing
+        writing = summaries._writing
 
         def watched(adapter: Any, means: torch.Tensor, *rest: Any) -> Any:
             self.means.append(means.clone())
@@ -155,7 +155,7 @@ class Ward:
             return writing(adapter, means, *rest)
 
         with Journal(self.folder / "1-unfinished", 1) as journal, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(one_shot, "_writing", watched)
+            patch.setattr(summaries, "_writing", watched)
             work = self._bench(journal, die)
             return SYSTEM.generate(plan, self.parameters, work)
 

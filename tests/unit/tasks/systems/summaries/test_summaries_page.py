@@ -13,7 +13,7 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from models_db.values.requests import PublicMetadata, ReleaseRequest, parse_model
 from tasks.accounting.zcdp import release_amount
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.planning.labels_and_groups import with_catalogue
+from tasks.planning.layout import with_catalogue
 from tasks.release.claim import state_claim
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import Plan, PlanInputs

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from models_db.home import ProjectHome
 from models_db.values.amounts import Amount
 from models_db.values.requests import ReleaseRequest
-from tasks.accounting.conversions import replace_one
+from tasks.accounting.zcdp import replace_one
 from tasks.corpus.store import Corpus
 from tasks.decoding import loop
 from tasks.inference.engine.session import Session
@@ -24,7 +24,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.mechanisms.counts.noisy_count import SIGMA_GRID
 from tasks.mechanisms.registry import MECHANISMS
 from tasks.mechanisms.vectors.noisy_mean import NoisyMean
-from tasks.systems.summaries.token_level import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
+from tasks.systems.summaries import CLIP_NORMS, NOISE, TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan
 from tests.refusals import refusal

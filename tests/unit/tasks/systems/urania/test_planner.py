@@ -22,9 +22,8 @@ from tasks.decoding.run_context import ReleaseSteps, StepLost
 from tasks.mechanisms.registry import recompute
 from tasks.systems.insights.private_units import PrivateUnits, Tools
 from tasks.systems.urania import Urania
-from tasks.systems.urania.parameters import Shares, UraniaParameters
 from tasks.systems.urania.run import UraniaRun
-from tasks.systems.urania.stages import Stages
+from tasks.systems.urania.stages import Shares, Stages, UraniaParameters
 from tasks.text.words import unsupported_words
 from tasks.values.plan import Plan
 from tasks.values.results import UNNAMED, Generated
