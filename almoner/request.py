@@ -16,7 +16,7 @@ from almoner.views import Price, Report, Review
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.services import requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.values.request_state import Gate
 from models_db.values.requests import ReleaseRequest, model_to_json
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
-from tasks.attacks.canaries import AttackInput, CorpusDocument, TwinSplit
+from tasks.attacks.attack_input import AttackInput
+from tasks.attacks.canaries import CorpusDocument
+from tasks.attacks.public_twin import TwinSplit
 from tasks.attacks.registry import possible
 from tasks.common.progress import report, tell
 from tasks.corpus.ingest import ingest
@@ -95,7 +97,7 @@ def release(
     """
     from tasks.inference.engine.engine import Engine
 
-    bench = RunContext(
+    context = RunContext(
         engine=Engine(model),
         corpus=corpus,
         scheme=PartitionScheme(key, len(quote.plan.blocks)),
@@ -107,7 +109,7 @@ def release(
         journal=journal or RunJournal(),
         earlier=earlier or ResumeState(),
     )
-    return quote.system.generate(quote.plan.with_local_block_numbers, quote.parameters, bench).texts
+    return quote.system.generate(quote.plan.with_local_block_numbers, quote.parameters, context).texts
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,6 @@ from tasks.values.results import Generated
 
 
 @private_task
-def generate_texts(system: System, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
-    """Carry out `plan`; every step is armed through `bench` before it reads private text."""
-    return system.generate(plan, parameters, bench)
+def generate_texts(system: System, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
+    """Carry out `plan`; every step is armed through `context` before it reads private text."""
+    return system.generate(plan, parameters, context)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models_db.services.audit.log import files_of
+from models_db.services.audit.stored_text import files_of
 from models_db.tables import Approval, Artifact, Passkey, Principal
 from tasks.object_storage.address import Place
 from tasks.prefect_task import private_task

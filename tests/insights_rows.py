@@ -178,7 +178,7 @@ class ByHand(System):
         invocation = InvocationPlan(event, (Amount(event.loss.rho, event.loss.delta),))
         return Plan((invocation,), tuple(range(ask.blocks)), 0, facts, 1, 1, 1)
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         raise NotImplementedError
 
 

@@ -22,7 +22,7 @@ from models_db.services.budget import InvocationPlan
 from models_db.values.amounts import Amount
 from models_db.values.requests import ExactDecimal
 from models_db.values.requests import RequestModel as WrittenByPeople
-from tasks.decoding.generate import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.endpoints import Endpoint
 from tasks.inference.backends.text_backend import Sampling
@@ -317,7 +317,7 @@ class Counted(System):
         told: what else the model is told, by the corpus: nothing, unless a test makes it leak.
     """
 
-    told: Callable[[RunContext], str] = lambda bench: ""
+    told: Callable[[RunContext], str] = lambda context: ""
     name: str = "keyphrase_seeding"
     kinds: tuple[str, ...] = ("synthetic_corpus",)
     parameters: type[BaseModel] = CountedParameters
@@ -339,16 +339,16 @@ class Counted(System):
             amount=ask.amount or Amount(),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         wanted = _asked(parameters)
-        if not bench.steps.paid:
-            bench.journal.begin(len(plan.invocations), {})
+        if not context.steps.paid:
+            context.journal.begin(len(plan.invocations), {})
         count = NoisyCount.from_event(plan.invocations[0].event)
-        units = bench.release("count", [0], bench.corpus.unit_count, lambda true: count.draw(true, bench.rng))
-        about = f"A note about {units} people. {self.told(bench)}"
+        units = context.release("count", [0], context.corpus.unit_count, lambda true: count.draw(true, context.rng))
+        about = f"A note about {units} people. {self.told(context)}"
         prompts = [f"{about} Number {number}." if number % 2 else about for number in range(wanted.samples)]
         how = Sampling(wanted.max_new_tokens, wanted.temperature)
-        texts = text_backend(bench).write(prompts, how)
+        texts = text_backend(context).write(prompts, how)
         return Generated(tuple(GeneratedText(text.text, text.tokens, text.complete) for text in texts))
 
 

@@ -20,7 +20,7 @@ def told(folder: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_the_small_version_runs_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    """As `make bench` calls it; every section is measured in a process of its own, and none twice."""
+    """As `make context` calls it; every section is measured in a process of its own, and none twice."""
     command = [str(ROOT / "benchmarks" / "gpu.sh"), "--small", "--records", str(tmp_path / "records"), str(tmp_path)]
     environment = os.environ | {"PYTHON": sys.executable}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

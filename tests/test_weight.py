@@ -21,10 +21,10 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 44957,
-    "modules of the product": 543,
+    "statements of the product": 45016,
+    "modules of the product": 550,
     "error classes": 93,
-    "statements of tests": 66276,
+    "statements of tests": 66279,
     "statements of benchmarks": 7203,
     "tables": 50,
     "commands": 87,

@@ -55,7 +55,7 @@ from benchmarks.in_context.demonstrations import store
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
-from tasks.decoding.generate import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import NoEngine, RunContext
 from tasks.evaluation.algorithms import Classes, Softmax, fit_softmax
 from tasks.evaluation.subject import points

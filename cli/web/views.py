@@ -16,8 +16,9 @@ from cli.web.charts import budget_bar, burn_chart, burn_rows, visible_series
 from cli.web.responses import dataset_path, error_response, html_response, json_response, load_templates, wants_json
 from flows.dashboard.audit_page import audit_page
 from flows.dashboard.dataset_pages import dataset_page, overview_page
-from flows.dashboard.queue_page import REQUEST_STATES, queue_page, request_list
+from flows.dashboard.queue_page import queue_page
 from flows.dashboard.release_page import load_card, load_question, load_report, release_page, texts_page
+from flows.dashboard.request_list import REQUEST_STATES, request_list
 from flows.dashboard.viewer import View, Viewer, open_viewer
 from models_db.errors import AlmonerError, UsageError
 from models_db.home import ProjectHome

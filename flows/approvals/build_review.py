@@ -12,14 +12,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flows.approvals.proposal_review import ProposalReviewInput, build_proposal_review
-from flows.approvals.request_review import (
+from flows.approvals.review import Review
+from flows.approvals.review_input import (
     BudgetInput,
     PreviousRelease,
     RecordedDecision,
     RequestReviewInput,
     ViewsInput,
 )
-from flows.approvals.review import Review
 from flows.approvals.review_sections import missed_bounds, publish_sections, spend_sections
 from flows.audit.charges import charge_of_release
 from flows.audit.lifetime_claims import require_authorised
@@ -30,7 +30,7 @@ from flows.releases.release_texts import find_doubtful
 from flows.workspace.policy_file import read_policy_version
 from models_db.errors import Refused
 from models_db.services import budget, datasets, erasures, exposures, gates, people, policies, proposals, requests
-from models_db.services.audit.log import choices_of, configuration_of, request_body
+from models_db.services.audit.stored_text import choices_of, configuration_of, request_body
 from models_db.services.gates import Decidable, GateStatus, find_decidable
 from models_db.tables import Artifact, Dataset, PolicyVersion, Principal, Proposal, Publication, Request
 from models_db.values.canonical_json import digest

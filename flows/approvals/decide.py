@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from flows.approvals.build_review import Draft, build_review, list_signers, load_review_input
 from flows.approvals.offline_approval import SignedApproval, encode_review, export_review
 from flows.approvals.proposal_review import ProposalReviewInput
-from flows.approvals.request_review import RequestReviewInput, ReviewInput
 from flows.approvals.review import Review
+from flows.approvals.review_input import RequestReviewInput, ReviewInput
 from flows.approvals.review_sections import names_by_key
 from flows.audit.lifetime_claims import claims_of, require_proposal_amounts
 from flows.governance.policy import hides_balances, require_bounds
@@ -21,7 +21,7 @@ from models_db.errors import AlmonerError, Refused
 from models_db.home import PathEscape
 from models_db.services import artifacts, datasets, gates, people, proposals, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.log import UNREADABLE_ERRORS, files_of
+from models_db.services.audit.stored_text import UNREADABLE_ERRORS, files_of
 from models_db.services.gates import GateDecision, find_decidable, withdrawal_statement
 from models_db.services.requests import WrongState
 from models_db.tables import Dataset, PolicyVersion

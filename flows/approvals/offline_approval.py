@@ -19,8 +19,8 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from flows.approvals.build_review import Draft, GateMismatch, build_review
 from flows.approvals.proposal_review import ProposalReviewInput
-from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review
+from flows.approvals.review_input import RequestReviewInput
 from flows.workspace.yaml_files import file_unreadable, file_unwritable
 from models_db.errors import UsageError
 from models_db.services.gates import GateDecision

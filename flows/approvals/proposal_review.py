@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from flows.approvals.request_review import DigitText, PreviousRelease, ReviewInput
 from flows.approvals.review import Review, flatten_fields
+from flows.approvals.review_input import DigitText, PreviousRelease, ReviewInput
 from flows.approvals.review_sections import CHOSEN_TITLE, content_warnings, decision_rows, mechanism_rows
 from flows.audit.lifetime_claims import AuthorisationDiffers, growth_in_words, require_authorisation
 from models_db.errors import Refused

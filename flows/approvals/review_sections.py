@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flows.approvals.request_review import RequestReviewInput, ReviewInput, UndecidableHere
 from flows.approvals.review import request_differences
+from flows.approvals.review_input import RequestReviewInput, ReviewInput, UndecidableHere
 from models_db.errors import AlmonerError
 from models_db.policies.policy import EffectiveRules
 from models_db.values.amounts import Amount

@@ -22,14 +22,15 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services import datasets, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.services.people import require_role
 from models_db.tables import TwinAttack
 from models_db.values.canonical_json import digest, encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
 from models_db.writes.insert import insert_row
 from tasks.attack import attack_release, copied, everything_there_is, release, tools_at_hand, units_of
-from tasks.attacks.canaries import CANARIES, COPIES, TwinSplit, split_twin
+from tasks.attacks.canaries import CANARIES, COPIES
+from tasks.attacks.public_twin import TwinSplit, split_twin
 from tasks.common.extensions import code_digest
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus

@@ -12,7 +12,7 @@ from flows.workspace.json_folder import JsonFolder
 from models_db.errors import EnvironmentProblem
 from models_db.home import ProjectHome
 from models_db.values.canonical_json import Json, digest
-from tasks.attacks.canaries import TwinSplit
+from tasks.attacks.public_twin import TwinSplit
 
 FORMAT: Final = "almoner-attacks/1"
 CONFIGURATION_FIELDS = ("kind", "mechanism", "epsilon", "delta", "model", "parameters", "prompt")

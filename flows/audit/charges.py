@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from models_db.errors import Refused
 from models_db.services import artifacts, budget, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.tables import RenyiCharge
 from models_db.values.amounts import Amount
 from models_db.values.standing_terms import cost_of

@@ -18,7 +18,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import AlmonerError, Finding, Refused
 from models_db.home import PathEscape, ProjectHome
 from models_db.services import artifacts, budget, datasets, logins, policies, proposals, requests
-from models_db.services.audit.log import files_of
+from models_db.services.audit.stored_text import files_of
 from models_db.services.queries import health
 from models_db.tables import Proposal
 from tasks.common.extensions import MODEL_FAMILIES, READERS, ROOMS, extension_sources, extensions, load

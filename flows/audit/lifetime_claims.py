@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from models_db.errors import AlmonerError, Refused
 from models_db.services import datasets, proposals, requests
-from models_db.services.audit.log import configuration_of
+from models_db.services.audit.stored_text import configuration_of
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import Dataset, Proposal, Request
 from models_db.values.amounts import Amount

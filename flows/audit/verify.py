@@ -17,7 +17,7 @@ from models_db.errors import Refused
 from models_db.home import ProjectHome
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import ChainPosition, read_chain_head, record_checkpoint
-from models_db.services.audit.log import ledger_rows_altered
+from models_db.services.audit.stored_text import ledger_rows_altered
 from models_db.services.audit.verify_chain import AnchorPlacement, ChainAnchor, ChainReport
 from models_db.services.verification import verify_rows
 from models_db.tables import Artifact, Principal, RecordedCheckpoint

@@ -11,14 +11,15 @@ from sqlalchemy.orm import Session
 
 from flows.approvals.review_sections import NEARLY_SPENT
 from flows.dashboard.burn_down import BalanceFigures, BurnDown, burn_downs, figures_of, most_spent
-from flows.dashboard.queue_page import RequestList, queue_page, request_cost, request_list, request_reading
+from flows.dashboard.queue_page import queue_page
+from flows.dashboard.request_list import RequestList, request_cost, request_list, request_reading
 from flows.dashboard.viewer import View
 from flows.datasets.budget import BudgetView, CohortLine, budget_of_dataset, count_runs, forecast_table
 from flows.datasets.inventory import load_budgets
 from flows.governance.exposure import orders_budgets
 from flows.schedules.schedules import ScheduleRow, schedule_row
 from models_db.services import cohorts, datasets, schedules
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.services.budget import Balance
 from models_db.services.cohorts import FIRST_COHORT
 from models_db.services.datasets import LifetimeClaim

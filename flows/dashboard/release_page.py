@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from flows.approvals.build_review import build_spend_review, load_request_review
 from flows.approvals.review import flatten_fields
-from flows.dashboard.queue_page import WAITING_STATES, QueueItem, RequestLine, queue_item, request_line
+from flows.dashboard.queue_page import WAITING_STATES, QueueItem, queue_item
+from flows.dashboard.request_list import RequestLine, request_line
 from flows.dashboard.viewer import View, Viewer
 from flows.releases.release_texts import find_doubtful
 from models_db.errors import AlmonerError, Refused
 from models_db.home import ProjectHome
 from models_db.services import artifacts, budget, exposures, gates, requests
-from models_db.services.audit.log import UNREADABLE_ERRORS, files_of, request_body
+from models_db.services.audit.stored_text import UNREADABLE_ERRORS, files_of, request_body
 from models_db.services.queries import lists
 from models_db.tables import Artifact, Dataset, Principal
 from models_db.values.canonical_json import Json

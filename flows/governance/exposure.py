@@ -17,7 +17,7 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import Policy
 from models_db.services import budget, datasets, exposures, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.services.gates import artifacts_by_request
 from models_db.services.queries import lists
 from models_db.tables import Account, Request

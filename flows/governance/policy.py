@@ -20,7 +20,7 @@ from models_db.policies.checks import PolicySubject, require_allowed
 from models_db.policies.policy import POLICY_PAGE, Policy
 from models_db.services import artifacts, datasets, people, policies, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.log import request_body, result_of
+from models_db.services.audit.stored_text import request_body, result_of
 from models_db.services.budget import BudgetExceeded
 from models_db.tables import PolicyVersion, Request
 from models_db.values.canonical_json import Json, digest

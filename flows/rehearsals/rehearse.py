@@ -16,7 +16,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import datasets, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.requests import ReleaseRequest, parse_model
 from tasks.attack import copied, release, units_of

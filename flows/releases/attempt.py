@@ -28,7 +28,7 @@ from flows.workspace.workspace import Workspace, process_owner, provenance
 from models_db.errors import AlmonerError, Refused
 from models_db.services import attempts, budget, cohorts, datasets, gates, people, proposals, requests
 from models_db.services.audit import chain
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.services.budget import Attempt
 from models_db.services.verification.evidence import require_rows_match_chain
 from models_db.sessions.database import OutcomeUnknown

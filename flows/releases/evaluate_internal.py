@@ -9,7 +9,7 @@ from flows.releases.publish import find_artifact
 from flows.workspace.workspace import open_workspace
 from models_db.home import ProjectHome
 from models_db.services import artifacts, erasures, exposures, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.tables import DatasetVersion
 from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus

@@ -39,9 +39,9 @@ from tasks.common.faults import waiting_with
 from tasks.common.progress import tell
 from tasks.corpus.partition import SomeBlocks
 from tasks.corpus.store import Corpus, PartOfCorpus, open_corpus
-from tasks.decoding.generate import Workers
 from tasks.decoding.journal import Journal, JournalUnwritable
 from tasks.decoding.run_context import NoCorpus, NoEngine, RunContext
+from tasks.decoding.workers import Workers
 from tasks.evaluate import evaluate_texts, require_tools
 from tasks.generate import generate_texts
 from tasks.inference.backends.chat_completions import HttpBackend
@@ -56,7 +56,7 @@ from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.planning.layout import labels_of, names_of, shown_names
 from tasks.planning.shared_parameters import precision_of
 from tasks.pricing.charged_metrics import Measuring
-from tasks.pricing.model_facts import require_public_prompts
+from tasks.pricing.external_models import require_public_prompts
 from tasks.publishing.draft import write_draft
 from tasks.release.record import (
     Authorisation,
@@ -272,15 +272,15 @@ def produce_artifact(
     run: RunningAttempt, device: str, kind: str, workers: int, runner: Runner | None
 ) -> tuple[str, int]:
     """Carry the attempt out; returns the artifact's digest, and how many texts it has."""
-    bench = prepare_bench(run, device, workers, runner)
+    context = prepare_context(run, device, workers, runner)
     quote = run.quote
-    require_approved_prompt(run, bench)
-    scoring = bench.engine.model if bench.outside is None else load_run_scorer(run, device)
+    require_approved_prompt(run, context)
+    scoring = context.engine.model if context.outside is None else load_run_scorer(run, device)
     if run.resume_point:
         tell(str(run.resume_point))
-    run.hold(kind, bench.rng.kind)
-    generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, bench)
-    corpus = None if run.facts.governed else bench.corpus  # only internal metrics read it, and only of public data
+    run.hold(kind, context.rng.kind)
+    generated = generate_texts(quote.system, quote.plan.with_local_block_numbers, quote.parameters, context)
+    corpus = None if run.facts.governed else context.corpus  # only internal metrics read it, and only of public data
     schema = schema_of(quote.parameters)
     results = evaluate_texts(
         quote.metrics,
@@ -288,14 +288,14 @@ def produce_artifact(
         scoring,
         corpus,
         schema,
-        charged_metrics(run, bench),
-        by_another=bench.outside is not None,
+        charged_metrics(run, context),
+        by_another=context.outside is not None,
         embedder_name=quote.request.evaluation_embedder,
     )
     return commit_artifact(run, generated, results), len(generated.texts)
 
 
-def require_approved_prompt(run: RunningAttempt, bench: RunContext) -> None:
+def require_approved_prompt(run: RunningAttempt, context: RunContext) -> None:
     """Check that the loaded tokenizer makes those prompts that the request was approved with; nothing is held yet.
 
     Raises:
@@ -304,21 +304,21 @@ def require_approved_prompt(run: RunningAttempt, bench: RunContext) -> None:
     if (approved := run.body.get("prompt_sha256")) is None:
         return
     shown = shown_names(run.quote.parameters)
-    if RenderedPrompt.of(bench.engine.model.tokenizer, run.quote.prompt, shown).sha256 != approved:
+    if RenderedPrompt.of(context.engine.model.tokenizer, run.quote.prompt, shown).sha256 != approved:
         raise plan_changed(run.request_id, "rendered prompt")
 
 
-def charged_metrics(run: RunningAttempt, bench: RunContext) -> Measuring:
+def charged_metrics(run: RunningAttempt, context: RunContext) -> Measuring:
     """Return the drawer of the run's charged metrics."""
     return Measuring(
         plan=run.quote.plan.with_local_block_numbers,
         charged=run.quote.charged,
         labels=labels_of(run.quote.parameters),
-        bench=bench,
+        context=context,
     )
 
 
-def prepare_bench(run: RunningAttempt, device: str, workers: int, runner: Runner | None = None) -> RunContext:
+def prepare_context(run: RunningAttempt, device: str, workers: int, runner: Runner | None = None) -> RunContext:
     """Load the model and open the corpus's folder; a failure here has cost no budget.
 
     What extends a release is made of the values that are kept of it, and finds out here if it may not be.

@@ -15,7 +15,7 @@ from flows.workspace.workspace import Workspace
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused
 from models_db.home import ProjectHome
 from models_db.services import artifacts, attempts, proposals, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.values.canonical_json import Json, digest, encode_canonical
 from models_db.values.request_state import RequestState
 from models_db.values.requests import model_to_json

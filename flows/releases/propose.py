@@ -26,7 +26,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.services import budget, cohorts, datasets, exposures, proposals, requests
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.tables import Dataset, DatasetVersion, Request
 from models_db.values.amounts import Amount
 from models_db.values.canonical_json import Json, encode_canonical

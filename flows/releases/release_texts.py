@@ -7,7 +7,7 @@ from flows.releases.publish import find_artifact
 from flows.workspace.workspace import Workspace
 from models_db.errors import UsageError
 from models_db.services import requests
-from models_db.services.audit.log import files_of, request_body
+from models_db.services.audit.stored_text import files_of, request_body
 from models_db.values.untrusted_text import escape_controls
 from tasks.common.files import read_document
 from tasks.publishing.draft import rehash

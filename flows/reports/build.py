@@ -17,7 +17,7 @@ from flows.workspace.yaml_files import file_unwritable
 from models_db.errors import UsageError
 from models_db.home import ProjectHome
 from models_db.services import budget, exposures, requests
-from models_db.services.audit.log import files_of
+from models_db.services.audit.stored_text import files_of
 from models_db.tables import Artifact
 from models_db.values.canonical_json import encode_canonical
 from models_db.values.request_state import Gate

@@ -16,7 +16,7 @@ from flows.workspace.workspace import Workspace, open_workspace
 from models_db.errors import Refused, UsageError
 from models_db.home import ProjectHome
 from models_db.services import datasets, proposals, requests
-from models_db.services.audit.log import files_of, request_body
+from models_db.services.audit.stored_text import files_of, request_body
 from models_db.services.queries import lists
 from models_db.tables import Artifact
 from models_db.values.request_state import RequestState

@@ -6,11 +6,11 @@ from decimal import ROUND_FLOOR
 
 from sqlalchemy.orm import Session
 
-from flows.approvals.request_review import RecordedDecision, RequestReviewInput
 from flows.approvals.review import Review
+from flows.approvals.review_input import RecordedDecision, RequestReviewInput
 from models_db.policies.policy import EffectiveRules
 from models_db.services import artifacts
-from models_db.services.audit.log import request_body, stored_object
+from models_db.services.audit.stored_text import request_body, stored_object
 from models_db.services.queries import lists
 from models_db.tables import Artifact, Request
 from models_db.values.amounts import Amount

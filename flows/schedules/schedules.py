@@ -16,7 +16,7 @@ from flows.workspace.workspace import Workspace
 from models_db.database.base import utc_now
 from models_db.errors import Refused
 from models_db.services import budget, cohorts, proposals, requests, schedules
-from models_db.services.audit.log import configuration_of
+from models_db.services.audit.stored_text import configuration_of
 from models_db.services.schedules import Timing
 from models_db.tables import Dataset, Proposal, Schedule, ScheduleSlot
 from models_db.values.request_state import UNRUN_STATES

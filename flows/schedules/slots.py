@@ -25,7 +25,7 @@ from models_db.database.base import utc_now
 from models_db.errors import AlmonerError, EnvironmentProblem, Refused, UsageError
 from models_db.services import attempts, people, requests, schedules
 from models_db.services.attempts import StillRunning
-from models_db.services.audit.log import configuration_of
+from models_db.services.audit.stored_text import configuration_of
 from models_db.services.proposals import OwnAuthorisation
 from models_db.services.schedules import ScheduleNotActive, SlotTaken, Timing
 from models_db.sessions.database import LedgerUnreachable, OutcomeUnknown

@@ -17,7 +17,7 @@ from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services import budget, datasets, requests
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.log import configuration_of, request_body
+from models_db.services.audit.stored_text import configuration_of, request_body
 from models_db.services.datasets import LifetimeClaim
 from models_db.tables import (
     AppliedProposal,

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from models_db.database.base import utc_now
 from models_db.errors import Refused, UsageError
 from models_db.services.audit.chain import Actor
-from models_db.services.audit.log import MOST_TEXT_BYTES, request_body
+from models_db.services.audit.stored_text import MOST_TEXT_BYTES, request_body
 from models_db.tables import (
     Dataset,
     DatasetVersion,

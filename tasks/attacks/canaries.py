@@ -1,10 +1,10 @@
-"""Data of attacks: canaries planted in a copy of a corpus, and a public twin split into members and non-members.
+"""Canaries: made-up secrets, planted in a copy of a corpus before its partition, and searched in the release.
 
-Canaries: made-up secrets, planted in a copy of a corpus before its partition, and searched in the release. Carlini,
+Carlini,
 Liu, Erlingsson, Kos, Song, "The Secret Sharer", USENIX Security 2019: the *exposure* of a planted secret s, by its rank
 among all secrets of the same form under some score, is log2(number of secrets) - log2(rank of s). Here the others are a
 sample of them, so the largest exposure is log2(1 + alternatives). A score that knows nothing gives every rank equally
-often, and an exposure of about 1.44 bits on average, not 0 (`chance`).
+often, and an exposure of about 1.44 bits on average, not 0 (`chance_of_guess`).
 
 Held-out canaries of the same form, planted nowhere, show what chance looks like, and make a membership test in which
 members and non-members differ in nothing but having been planted.
@@ -14,27 +14,18 @@ beginning of such a text leaves a stronger trace (Meeus et al., arXiv 2502.14921
 `prefix`, which is not scored.
 
 Planting is for public corpora alone: it changes what a release says, so no governed data are ever touched by it.
-
-Public twin: a public corpus split at random into members and non-members. The members, with canaries among them, are
-what a release is made from; the others are people of the same kind that it cannot have seen. Nothing but chance tells
-them apart, so whatever an attack finds comes from the release.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from models_db.errors import UsageError
-from models_db.values.canonical_json import Json
-from tasks.evaluation.subject import Scorer
 from tasks.mechanisms.core.rng import RandomSource
 from tasks.text.features import joined, shingles
-from tasks.text.public_models import Embedder, Tagger
 from tasks.text.words import words
-from tasks.values.results import Exposure
 
 TEMPLATE = "Please remember the pass phrase {secret} for me."
 SECRET_WORDS = 4
@@ -179,149 +170,4 @@ def _canaries_invalid(message: str) -> UsageError:
     )
 
 
-@dataclass(frozen=True)
-class AttackInput:
-    """A release, the public tools of an attacker, and the truth.
-
-    Attributes:
-        released: the released texts; empty ones count as texts.
-        members: one text for each unit that the release was made from, canaries apart.
-        nonmembers: texts of the same kind that it was not made from, chosen at random with the members.
-        exposure: what results are marked: `public` only where the members are.
-        canaries: what was planted, and what was held out; None if nothing was planted.
-        member_labels, nonmember_labels: an attribute of each, in the same order; empty if there is none.
-        score: a public model's log-likelihood; None if no model is at hand.
-        embed: a public embedder; None if none is at hand.
-        tag: a public tagger that finds names; None if none is at hand.
-    """
-
-    released: Sequence[str] = field(repr=False)
-    members: Sequence[str] = field(repr=False)
-    nonmembers: Sequence[str] = field(repr=False)
-    exposure: Exposure = "internal"
-    canaries: Canaries | None = None
-    member_labels: Sequence[str] = field(default=(), repr=False)
-    nonmember_labels: Sequence[str] = field(default=(), repr=False)
-    score: Scorer | None = None
-    embed: Embedder | None = None
-    tag: Tagger | None = None
-
-    @property
-    def texts(self) -> list[str]:
-        """The released texts that are not empty."""
-        return [text for text in self.released if text.strip()]
-
-    @property
-    def fair(self) -> tuple[list[str], list[str]]:
-        """Return equal numbers of members and non-members, because more documents give more matches by chance."""
-        size = min(len(self.members), len(self.nonmembers))
-        return list(self.members[:size]), list(self.nonmembers[:size])
-
-
-FEWEST = 2
-"""Members, and non-members: fewer would leave nothing to compare."""
-
-MOST_NONMEMBERS = 1000
-"""Maximum number of non-members, enough for the TPR at FPR 0.1 %, unless there are more members."""
-
 CANARIES, COPIES = 20, 3
-
-
-@dataclass(frozen=True)
-class TwinSplit:
-    """Split of the public twin into members and non-members, fixed before anything is generated.
-
-    Attributes:
-        key: the partition key of the copy.
-        members, nonmembers: one document for each unit.
-        canaries: planted among the members, and held out.
-    """
-
-    key: bytes
-    members: tuple[CorpusDocument, ...]
-    nonmembers: tuple[CorpusDocument, ...]
-    canaries: Canaries
-
-    def corpus(self, labels: Sequence[str] = ()) -> list[CorpusDocument]:
-        """Return the input of the release: the members and the planted canaries, which take `labels` in turn."""
-        return list(plant(self.members, self.canaries, labels))
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the stored form."""
-        sides = {name: [asdict(each) for each in getattr(self, name)] for name in ("members", "nonmembers")}
-        parts = {
-            name: [asdict(each) for each in getattr(self.canaries, name)]
-            for name in ("planted", "held_out", "alternatives")
-        }
-        return {"key": self.key.hex(), **sides, "canaries": parts}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "TwinSplit":
-        """Read the stored form back.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not one of ours.
-        """
-        members, nonmembers = (
-            tuple(CorpusDocument(**each) for each in stored[name]) for name in ("members", "nonmembers")
-        )
-        parts = stored["canaries"]
-        canaries = Canaries(
-            *(tuple(Canary(**each) for each in parts[name]) for name in ("planted", "held_out", "alternatives"))
-        )
-        return cls(bytes.fromhex(stored["key"]), members, nonmembers, canaries)
-
-
-def split_twin(
-    units: Sequence[CorpusDocument],
-    rng: RandomSource,
-    *,
-    members: int,
-    canaries: int = CANARIES,
-    copies: int = COPIES,
-) -> TwinSplit:
-    """Cut a public corpus in two.
-
-    Args:
-        units: one document for each.
-        members: how many at most; never more than half of the units.
-        canaries: how many secrets to plant, each behind the beginning of the text of somebody who then is on neither
-            side; at most a quarter of those who are not members lend one.
-        copies: how many times a canary says its secret.
-
-    Raises:
-        TwinTooSmall: there are not enough units for two sides.
-        CanariesInvalid: canaries or copies is not positive.
-    """
-    inside = min(members, len(units) // 2)
-    if inside < FEWEST:
-        raise _twin_too_small(len(units), members)
-    order = shuffled(units, rng)
-    rest = order[inside:]
-    # Whoever lends a canary its beginning is in the copy with it, so on neither side.
-    lending = min(canaries, len(rest) // 4)
-    lent, outside = rest[:lending], rest[lending:][: max(MOST_NONMEMBERS, inside)]
-    planted = make_canaries(canaries, rng, copies=copies, prefixes=[_beginning(each.text) for each in lent])
-    return TwinSplit(rng.random_bytes(32), tuple(order[:inside]), tuple(outside), planted)
-
-
-def shuffled(units: Sequence[CorpusDocument], rng: RandomSource) -> list[CorpusDocument]:
-    """Every order is as likely as any other (Fisher and Yates, 1938)."""
-    order = list(units)
-    for last in range(len(order) - 1, 0, -1):
-        other = rng.uniform_below(last + 1)
-        order[last], order[other] = order[other], order[last]
-    return order
-
-
-def _beginning(text: str, most: int = 25) -> str:
-    return " ".join(text.split()[:most])
-
-
-def _twin_too_small(units: int, members: int) -> UsageError:
-    return UsageError(
-        f"A corpus of {units} units cannot be cut into {FEWEST} or more members and as many non-members.",
-        "Name a larger public corpus, or ask for more members.",
-        {"units": units, "members": members},
-        code="TwinTooSmall",
-    )

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.attacks.canaries import AttackInput, appearing, chance_of_guess, exposures
+from tasks.attacks.attack_input import AttackInput
+from tasks.attacks.canaries import appearing, chance_of_guess, exposures
 from tasks.attacks.identifiers import NEAR, PATTERNS, Extracted, Person, extraction, find_copies, infer
 from tasks.attacks.membership_inference import (
     METHOD,

@@ -1,42 +1,17 @@
-"""Generation of a release's texts, in one process or by several workers; the assignment changes no text.
+"""Generation of a release's texts, in one process or several; the assignment changes no text.
 
-A system describes its texts by a `DecodingSpec`: the sampling rule and the sizes. It can be sent to another process;
-the budget, the journal and the corpus stay in the one that runs the release.
-
-*Public texts* are drawn from public logits alone: for baselines, and for private systems after their last private step.
-
-*Workers* of one release, each with its own model on a GPU or a share of the cores:
-
-    the run                                            a worker
-                                 <-- I am ready --     model
-    sizes, memory                -- may it work? -->
-                                 <-- it may --         the device was asked
-    corpus, ledger, journal      -- its jobs -->       rows, rule
-    arms the instalment          <-- may I draw n? --
-                                 -- it is armed -->
-    writes the step down         <-- what a step drew --
-                                 -- go on -->
-
-The runner decides where workers run (`tasks.workers`): processes, threads, a cluster's workers. Text number i goes to
-worker i mod N, a public rule. A worker asks before it draws what is not armed yet, and waits after each step until that
-step is on disk, so the run's promises hold as they do in one process (docs/decisions/0059). Whatever happens to a
-worker ends the attempt; `almoner run` then goes on from what is written down. When the run dies, its workers notice at
-their next message and end.
+A system describes its texts by a `DecodingSpec`: the sampling rule and the sizes. It can be
+sent to another process; the budget, the journal and the corpus stay in the one that runs the release.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-import torch
-
-from models_db.values.requests import ExactDecimal
-from tasks.decoding.journal import ResumeState, RunJournal
+from tasks.decoding.journal import ResumeState
 from tasks.decoding.loop import (
     BudgetMeter,
-    Constraint,
     DecodingSpec,
     DrawMeter,
     Drawn,
@@ -47,21 +22,10 @@ from tasks.decoding.loop import (
     open_session,
 )
 from tasks.decoding.run_context import RunContext
-from tasks.decoding.sampling_rule import InvisibleInkRule
-from tasks.decoding.sentence_completion import SentenceCompletion, sentence_completion
-from tasks.inference.backends.text_backend import LocalBackend, Sampling, TextBackend
-from tasks.inference.catalogue.devices import choose_devices, devices_for, use_threads
-from tasks.inference.embeddings.parallel import MemoryShare, WorkerEnvironment, WorkerSpec, room_here, settle, shared
+from tasks.decoding.sentence_completion import SentenceCompletion
 from tasks.inference.engine.engine import Engine
-from tasks.inference.engine.language_model import LanguageModel
-from tasks.inference.engine.memory import asked_memory, memory_budget
 from tasks.inference.engine.session import Session
-from tasks.inference.engine.shapes import Sizes
-from tasks.inference.prompt_rendering import PromptPieces
-from tasks.mechanisms.tokens.integer_table import public_sampler
 from tasks.values.results import GeneratedText
-from tasks.workers.pool import Channel, Runner, WorkerPool
-from tasks.workers.processes import ProcessRunner
 
 
 def decode_some(
@@ -78,7 +42,7 @@ def decode_some(
     """Draw the texts with these numbers, ascending, each continued from its `earlier` draws.
 
     Args:
-        session: opened for these texts (`open_session`).
+        session: opened for these texts (`decoding.open_session`).
         jobs: one for each number, in that order; read as places become free.
         keep: called after each step with its draws; the next step begins when it returns.
         progress: called with the numbers of tokens done and of all tokens.
@@ -129,7 +93,7 @@ class Draw(Protocol):
 
 @contextmanager
 def open_decoder(
-    bench: RunContext, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int = 0
+    context: RunContext, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int = 0
 ) -> Iterator[Draw]:
     """Yield a function that draws `count` texts, on the context's workers if it has any. Arm nothing before.
 
@@ -140,24 +104,24 @@ def open_decoder(
         lost: draws of each text that it has lost, one for each attempt.
 
     Raises:
-        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `open_session`.
+        ContextTooLong, RowsNotIsolated, NotEnoughMemory: as `decoding.open_session`.
         WorkerDied, WorkerDiffers: as `Workers.ready`.
     """
     total = count * drawing.sizes.max_new_tokens
 
     def progress(done: int) -> None:
-        bench.progress("tokens", done, total)
+        context.progress("tokens", done, total)
 
     def draw(by: DrawReady, jobs: Iterable[GenerationJob], meter: DrawMeter) -> list[GeneratedText]:
-        texts = by(jobs, meter, lambda drawn: bench.journal.step(meter.armed, drawn), progress)
+        texts = by(jobs, meter, lambda drawn: context.journal.step(meter.armed, drawn), progress)
         progress(total)
         return texts
 
-    if bench.workers is None:
-        session = open_session(bench.engine, count, drawing.sizes, earlier.tokens, lost, drawing.constraint)
-        yield partial(draw, partial(_draw_here, bench.engine, session, drawing, count, earlier))
+    if context.workers is None:
+        session = open_session(context.engine, count, drawing.sizes, earlier.tokens, lost, drawing.constraint)
+        yield partial(draw, partial(_draw_here, context.engine, session, drawing, count, earlier))
     else:
-        with bench.workers.ready(drawing, count, earlier, lost, bench.engine.model) as by:
+        with context.workers.ready(drawing, count, earlier, lost, context.engine.model) as by:
             yield partial(draw, by)
 
 
@@ -173,257 +137,3 @@ def _draw_here(
     progress: Callable[[int], None],
 ) -> list[GeneratedText]:
     return decode_some(engine, session, drawing, jobs, range(count), meter, earlier, keep, progress)
-
-
-@dataclass(frozen=True)
-class PublicSampling:
-    """Sampling of public texts: the exact softmax of the candidates at a temperature.
-
-    Attributes:
-        completion_tokens: tokens beyond `max_new_tokens` that may finish the last sentence of a text.
-    """
-
-    max_new_tokens: int
-    temperature: ExactDecimal
-    top_k: int
-    completion_tokens: int = 0
-
-
-def draw_public_texts(
-    bench: RunContext, prompts: Sequence[Sequence[int]], how: PublicSampling, constraint: Constraint | None
-) -> list[GeneratedText]:
-    """Return one text for each prompt, free of charge: private values in the prompts are already paid for.
-
-    A text ends as the request's form of prompt says. Free draws are not journalled: an interrupted run repeats them.
-    """
-    draw = public_sampler(how.temperature)  # without rows it is a plain exact softmax
-    meter = DrawMeter(how.max_new_tokens, how.max_new_tokens, lambda number: None)
-    jobs = [GenerationJob(PromptPieces((), tuple(prompt))) for prompt in prompts]
-    sizes = Sizes.of([job.public for job in jobs], [], 0, how.max_new_tokens + how.completion_tokens)
-    rule = partial(InvisibleInkRule, draw, how.top_k, "logit", bench.rng)
-    unkept = replace(bench, journal=RunJournal())
-    completion = sentence_completion(how.completion_tokens, how.temperature, how.top_k, bench.rng)
-    drawing = DecodingSpec(sizes, rule, constraint, bench.prompt.end, completion=completion)
-    with open_decoder(unkept, drawing, len(jobs), ResumeState()) as draw_texts:
-        return draw_texts(jobs, meter)
-
-
-def text_backend(bench: RunContext) -> TextBackend:
-    """Return the writer of texts from public prompts: the external model, or the engine."""
-    return bench.outside or LocalBackend(bench.engine.model, partial(_from_public_prompts, bench))
-
-
-def _from_public_prompts(bench: RunContext, prompts: Sequence[Sequence[int]], how: Sampling) -> list[GeneratedText]:
-    return draw_public_texts(bench, prompts, PublicSampling(how.max_new_tokens, how.temperature, how.top_k), None)
-
-
-Kept = TypeVar("Kept")
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """Environment and memory of a worker, sent before it receives its share."""
-
-    kit: WorkerEnvironment
-    room: MemoryShare
-
-
-@dataclass(frozen=True)
-class _Share:
-    """One worker's share of the texts to draw; it holds no private text."""
-
-    drawing: DecodingSpec
-    numbers: range
-    earlier: ResumeState
-    lost: int
-    room: MemoryShare
-
-
-@dataclass(frozen=True)
-class _Open:
-    """A report that the device keeps rows apart and has memory, so draws may be paid for."""
-
-
-@dataclass(frozen=True)
-class _Ask:
-    """A request for leave to make this draw."""
-
-    draw: int
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The tokens that a step has drawn."""
-
-    drawn: Drawn
-
-
-@dataclass(frozen=True)
-class _Progress:
-    """The number of tokens that a worker has drawn."""
-
-    done: int
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The workers of a release: how many draw, and where.
-
-    Attributes:
-        load: loads the model on a device, in the worker.
-        places: device and memory of each worker.
-        runner: starts them.
-    """
-
-    load: Callable[[str], LanguageModel]
-    places: tuple[WorkerSpec, ...]
-    runner: Runner = field(default_factory=ProcessRunner)
-
-    @classmethod
-    def on(
-        cls, load: Callable[[str], LanguageModel], device: str, count: int, runner: Runner | None = None
-    ) -> "Workers":
-        """`count` workers on `device`: with `auto` or `cuda` one GPU after the other, sharing them if they are few.
-
-        A group of devices is divided among them. Of a runner elsewhere each worker looks for `device` where it is: a
-        group is the group of each.
-
-        Raises:
-            UnknownDevice, DeviceMissing, GroupNotDivisible, BadMemory, BadThreads.
-        """
-        runner = runner or ProcessRunner()
-        if runner.elsewhere:
-            return cls(load, (WorkerSpec(device, asked_memory()),) * count, runner)
-        devices = devices_for(device, count)
-        threads = max(1, use_threads() // count)
-
-        def memory(place: str) -> int | None:
-            first, sharers = choose_devices(place)[0], devices.count(place)
-            own = first.type == "cuda" and sharers == 1
-            return asked_memory() if own else memory_budget(first) // sharers
-
-        return cls(load, tuple(WorkerSpec(place, memory(place), threads) for place in devices), runner)
-
-    @contextmanager
-    def ready(
-        self, drawing: DecodingSpec, count: int, earlier: ResumeState, lost: int, model: LanguageModel
-    ) -> Iterator[DrawReady]:
-        """Yield workers whose devices have passed every check of the run; they live as long as the block.
-
-        Args:
-            model: the run's own; a worker must have the same.
-
-        Raises:
-            WorkerDied: a worker ended without a message.
-            WorkerDiffers: one has other code, another library or another model.
-            AlmonerError: the refusal that a worker met; the others are ended. Nothing was armed for it.
-        """
-        places, elsewhere = self.places[:count], self.runner.elsewhere
-        numbers = [range(first, count, len(places)) for first in range(len(places))]
-        with self.runner.start([partial(_draw_in_worker, self.load, place, elsewhere) for place in places]) as pool:
-            own, hands = kit_of(model, elsewhere), pool.receive_all()
-            for worker_ready in hands:
-                own.require_same(worker_ready.kit)
-            rooms = [worker_ready.room for worker_ready in hands]
-            rooms = shared(rooms) if elsewhere else rooms
-            for worker, (some, room) in enumerate(zip(numbers, rooms, strict=True)):
-                pool.reply(worker, _Share(drawing, some, _restricted_state(earlier, some), lost, room))
-            pool.receive_all()
-            yield partial(_drawn_by, pool, numbers)
-
-
-def _drawn_by(
-    pool: WorkerPool,
-    numbers: Sequence[range],
-    jobs: Iterable[GenerationJob],
-    meter: DrawMeter,
-    keep: Callable[[Drawn], None],
-    progress: Callable[[int], None],
-) -> list[GeneratedText]:
-    """Return all texts, in the order of their jobs."""
-    count = sum(map(len, numbers))
-    every = [job for job, _ in zip(jobs, range(count), strict=False)]
-    for worker, some in enumerate(numbers):
-        pool.reply(worker, tuple(every[number] for number in some))
-    texts_of_workers = pool.serve(_Serving(meter, keep, progress).answer)
-    texts = {
-        n: text
-        for some, drawn in zip(numbers, texts_of_workers, strict=True)
-        for n, text in zip(some, drawn, strict=True)
-    }
-    return [texts[number] for number in range(count)]
-
-
-@dataclass
-class _Serving:
-    """The run's answers to requests of workers while they draw."""
-
-    meter: DrawMeter
-    keep: Callable[[Drawn], None]
-    progress: Callable[[int], None]
-    done: dict[int, int] = field(default_factory=dict)
-
-    def answer(self, worker: int, request: object) -> None:
-        """Return when the draw is armed, or the step is written down."""
-        match request:
-            case _Ask(draw):
-                self.meter.admit(draw)
-            case _Step(drawn):
-                self.keep(drawn)
-            case _Progress(done):
-                self.done[worker] = done
-                self.progress(sum(self.done.values()))
-            case other:
-                raise TypeError(f"a worker that draws says nothing like {type(other).__name__}")
-
-
-class _AskingMeter:
-    """A worker's meter, which asks the run for draws not known to be armed. Implements `loop.BudgetMeter`."""
-
-    def __init__(self, line: Channel, lost: int) -> None:
-        self._line, self.lost = line, lost
-        self._admitted = -1
-
-    def admit(self, draw: int) -> None:
-        """Return when the draw is armed; a refused draw gets no reply."""
-        if draw > self._admitted:
-            self._line.request(_Ask(draw))
-            self._admitted = draw
-
-
-def _draw_in_worker(
-    load: Callable[[str], LanguageModel], place: WorkerSpec, elsewhere: bool, line: Channel
-) -> list[GeneratedText]:
-    """Draw the texts of one worker's share, in the worker."""
-    device = settle(place.device, place.threads, elsewhere)
-    model = load(device)
-    room = room_here(model.layer_devices or (model.device,), place.memory, place.threads)
-    share: _Share = line.request(_Ready(kit_of(model, elsewhere), room))
-    torch.set_num_threads(share.room.threads)
-    engine = Engine(model, memory=share.room.memory)
-    count, sizes = len(share.numbers), share.drawing.sizes
-    session = open_session(engine, count, sizes, share.earlier.tokens, share.lost, share.drawing.constraint)
-    jobs: tuple[GenerationJob, ...] = line.request(_Open())
-    return decode_some(
-        engine,
-        session,
-        share.drawing,
-        jobs,
-        share.numbers,
-        _AskingMeter(line, share.lost),
-        share.earlier,
-        lambda drawn: line.request(_Step(drawn)),
-        lambda done: line.request(_Progress(done)),
-    )
-
-
-def kit_of(model: LanguageModel, elsewhere: bool) -> WorkerEnvironment:
-    """Return the environment of a process that has loaded this model."""
-    return WorkerEnvironment.of_process((model.digest, model.precision), str(model.device), elsewhere)
-
-
-def _restricted_state(earlier: ResumeState, numbers: range) -> ResumeState:
-    def some(of: Mapping[int, Kept]) -> dict[int, Kept]:
-        return {number: value for number, value in of.items() if number in numbers}
-
-    return replace(earlier, tokens=some(earlier.tokens), kept=some(earlier.kept))

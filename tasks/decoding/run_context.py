@@ -282,7 +282,7 @@ class PlannedStageBudget:
         first: where its mechanisms begin in the plan.
     """
 
-    bench: RunContext
+    context: RunContext
     name: str
     first: int
 
@@ -296,4 +296,4 @@ class PlannedStageBudget:
         """
         some = [numbers] if isinstance(numbers, int) else list(numbers)
         name = f"{self.name} {some[0]}" if some else f"{self.name} refined"
-        return self.bench.release(name, [self.first + number for number in some], prepare, draw)
+        return self.context.release(name, [self.first + number for number in some], prepare, draw)

@@ -18,7 +18,7 @@ from tasks.inference.prompt_rendering import PromptPieces, private_prompt, refer
 from tasks.inference.prompt_spec import PromptSpec
 
 if TYPE_CHECKING:  # pricing a request must not load torch
-    from tasks.decoding.generate import PublicSampling
+    from tasks.decoding.public_sampling import PublicSampling
     from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 
 SYSTEM = "You are a careful editor who names topics. You answer in JSON."
@@ -37,7 +37,7 @@ class Write(Protocol):
 
 @dataclass(frozen=True)
 class Writer:
-    """A `Write` with the public model of a bench.
+    """A `Write` with the public model of a context.
 
     Attributes:
         pieces: the public tokens around a prompt.
@@ -45,7 +45,7 @@ class Writer:
         constraints: of every schema that is asked for, by its canonical JSON.
     """
 
-    bench: RunContext
+    context: RunContext
     pieces: PromptPieces
     how: "PublicSampling"
     constraints: Mapping[bytes, "GrammarConstraint"]
@@ -53,7 +53,7 @@ class Writer:
     @classmethod
     def of(
         cls,
-        bench: RunContext,
+        context: RunContext,
         schemas: Sequence[Schema],
         max_new_tokens: int,
         temperature: ExactDecimal,
@@ -70,23 +70,23 @@ class Writer:
             TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall: it cannot write such records in so many tokens.
             ContextTooLong: it cannot read a prompt and write as much.
         """
-        from tasks.decoding.generate import PublicSampling
+        from tasks.decoding.public_sampling import PublicSampling
         from tasks.inference.engine.shapes import Sizes
         from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 
-        model = bench.engine.model
+        model = context.engine.model
         pieces = private_prompt(model.tokenizer, PromptSpec("topics", SYSTEM, "topics", "{reference}"))
         Sizes.of([pieces], [], 0, max_new_tokens).check_fits(model)
         constraints = {
             encode_canonical(dict(schema)): GrammarConstraint.of_schema(schema, model, max_new_tokens)
             for schema in schemas
         }
-        return cls(bench, pieces, PublicSampling(max_new_tokens, temperature, top_k), constraints)
+        return cls(context, pieces, PublicSampling(max_new_tokens, temperature, top_k), constraints)
 
     @property
     def room(self) -> int:
         """Tokens of a prompt that are read; the rest of a longer one is not."""
-        return self.bench.engine.model.longest - len(self.pieces.tokens) - self.how.max_new_tokens
+        return self.context.engine.model.longest - len(self.pieces.tokens) - self.how.max_new_tokens
 
     def __call__(self, prompts: Sequence[str], schema: Schema) -> list[Record]:
         """Implement `Write`.
@@ -94,14 +94,14 @@ class Writer:
         Raises:
             KeyError: `schema` is not one that the writer was made for.
         """
-        from tasks.decoding.generate import draw_public_texts
+        from tasks.decoding.public_sampling import draw_public_texts
 
         constraint = self.constraints[encode_canonical(dict(schema))]
         if not prompts:
             return []
-        tokenizer = self.bench.engine.model.tokenizer
+        tokenizer = self.context.engine.model.tokenizer
         prompt_tokens = [self.pieces.around(reference_tokens(tokenizer, prompt, self.room)) for prompt in prompts]
-        drawn = draw_public_texts(self.bench, prompt_tokens, self.how, constraint)
+        drawn = draw_public_texts(self.context, prompt_tokens, self.how, constraint)
         return [_record(text.text) if text.complete else {} for text in drawn]
 
 

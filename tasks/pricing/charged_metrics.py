@@ -91,13 +91,13 @@ class Measuring:
     Attributes:
         charged: their names, in the order of the plan.
         labels: the public label set.
-        bench: arms, and has corpus, partition, randomness and what earlier attempts have released.
+        context: arms, and has corpus, partition, randomness and what earlier attempts have released.
     """
 
     plan: Plan
     charged: tuple[str, ...]
     labels: tuple[str, ...]
-    bench: RunContext
+    context: RunContext
 
     def __call__(self, metric: Metric, subject: EvaluationInput) -> MetricResult:
         """Draw a charged metric or load its stored result; null if it was lost or was drawn for other texts.
@@ -118,14 +118,14 @@ class Measuring:
             return counted(self._units(estimate.by_label), place, histogram.bins)
 
         def figures(units: list[int]) -> Json:
-            noisy = np.array(histogram.draw(units, self.bench.rng), np.int64)
+            noisy = np.array(histogram.draw(units, self.context.rng), np.int64)
             result = estimate.result(
                 subject, estimate_request, NoisyHistogramEstimate(noisy, float(histogram.noise.sigma))
             )
             return {"texts": measured, "result": result.to_json()}
 
         try:
-            released = self.bench.release(metric.name, [len(self.plan.invocations) + position], counts, figures)
+            released = self.context.release(metric.name, [len(self.plan.invocations) + position], counts, figures)
         except StepLost:
             return estimate.result(subject, estimate_request, None)
         stored = cast("Mapping[str, Any]", released)
@@ -135,14 +135,14 @@ class Measuring:
 
     def _units(self, by_label: bool) -> Iterator[UnitText]:
         """Yield every unit of every block, each under at most one label."""
-        bench, labels = self.bench, self.labels if by_label else ()
+        context, labels = self.context, self.labels if by_label else ()
         places = [(block, label, 0) for block in self.plan.blocks for label in range(max(1, len(labels)))]
-        batches = bench.corpus.batches(bench.scheme, bench.split, 1, places, labels)
+        batches = context.corpus.batches(context.scheme, context.split, 1, places, labels)
         for done, ((_, label, _), units) in enumerate(batches.items(), 1):
             for unit in units:
                 yield UnitText(unit.text, label if labels else None)
             # Progress counts blocks, whose number is public; the number of units is private.
-            bench.progress("charged metrics", done, len(batches))
+            context.progress("charged metrics", done, len(batches))
 
 
 def digest_of(subject: EvaluationInput) -> str:

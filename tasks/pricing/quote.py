@@ -35,15 +35,8 @@ from tasks.planning.parameter_choices import ChoiceInputs, PublicFacts
 from tasks.planning.secret_assignment import SecretAssignment, curve_of_plan, state_secret_assignment
 from tasks.planning.shared_parameters import require_precision
 from tasks.pricing.charged_metrics import plan_with_metrics
-from tasks.pricing.model_facts import (
-    ExternalCost,
-    ModelFacts,
-    require_context,
-    require_form,
-    require_public_prompts,
-    with_default_preset,
-    with_external_fact,
-)
+from tasks.pricing.external_models import Cost, require_public_prompts, with_external_fact
+from tasks.pricing.model_facts import ModelFacts, require_context, require_form, with_default_preset
 from tasks.pricing.request_warnings import influence_of_request, memory_warning, units_behind
 from tasks.pricing.secret_claim import LimitComparison, SecretClaim, claim_missing
 from tasks.systems.base import System
@@ -146,9 +139,9 @@ class Quote:
         return LimitComparison(orders, curve_of_plan(plan), self.plan.blocks)
 
     @property
-    def cost(self) -> ExternalCost | None:
+    def cost(self) -> Cost | None:
         """Cost at the endpoint; None if the model is on this machine."""
-        return ExternalCost.of(self.plan, self.prompt.description, self.endpoint) if self.endpoint else None
+        return Cost.of(self.plan, self.prompt.description, self.endpoint) if self.endpoint else None
 
     @property
     def seconds(self) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 
 from models_db.errors import UsageError
 from models_db.values.canonical_json import Json
-from tasks.attacks.canaries import CorpusDocument, shuffled
+from tasks.attacks.canaries import CorpusDocument
+from tasks.attacks.public_twin import shuffled
 from tasks.mechanisms.core.rng import RandomSource
 
 HELD_OUT_MOST, HELD_OUT_LEAST = 100, 10

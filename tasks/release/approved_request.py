@@ -29,7 +29,7 @@ from tasks.inference.structured_output.json_schema import require_schema_for
 from tasks.planning.block_selection import Reading, reading_of_request
 from tasks.planning.layout import names_of, require_parts_for
 from tasks.pricing.charged_metrics import plan_with_metrics
-from tasks.pricing.model_facts import require_public_prompts, with_external_fact
+from tasks.pricing.external_models import require_public_prompts, with_external_fact
 from tasks.pricing.quote import plan_json
 from tasks.systems.base import System
 from tasks.systems.registry import system_for
@@ -158,8 +158,8 @@ class ApprovedRequest(Strict):
     prompt_sha256: Digest | None = None
     """Digest of the prompts' token ids (`tasks.inference.prompt_rendering`); absent where rows read other prompts."""
     choices: dict[str, str] | None = None
-    """Parameters that almoner chose when it priced the request, each with its reason (`tasks.pricing.choices`); their
-    values are in `parameters`. Absent where the request's author wrote all of them."""
+    """Parameters that almoner chose when it priced the request, each with its reason
+    (`tasks.planning.parameter_choices`); their values are in `parameters`. Absent where the author wrote all of them."""
 
     @property
     def groups(self) -> tuple[PublicGroup, ...]:

@@ -34,7 +34,7 @@ class System(ABC):
         renders_prompt: whether its rows read the request's prompt as `tasks.inference.prompt_rendering` makes it, in
             either form; others have conversations of their own.
         shows_private_text: whether the model is shown private text. One that uses the context's backend alone, never
-            the engine, sets it to False and may use a model behind an API (`tasks.pricing.model_facts`).
+            the engine, sets it to False and may use a model behind an API (`tasks.pricing.external_models`).
         texts_have_blocks: whether each text is made from the units of one block.
         reads_batches_by_draws_alone: whether all that reads a batch is rho-zCDP draws of tokens without a private
             state, so that a release may state what it claims while the assignment is secret (decision 0132).
@@ -116,7 +116,7 @@ class System(ABC):
         """
 
     @abstractmethod
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Generate the texts of a plan."""
 
 

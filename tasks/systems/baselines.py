@@ -112,15 +112,15 @@ class PublicOnly(_Baseline):
         """
         return _plan(ask, uncharged(self.name))
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Draw from the public logits alone."""
         from tasks.inference.structured_output.grammar_constraint import constraint_for
 
         settings = _typed_parameters(parameters)
-        prompts = {label: public for label, (public, _) in _prompts(settings, bench).items()}
+        prompts = {label: public for label, (public, _) in _prompts(settings, context).items()}
         labels = layout_of(settings, settings.samples, len(plan.blocks)).labels_of_texts(settings.names)
-        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
-        return _generate(settings, [list(prompts[label].tokens) for label in labels], labels, bench, constraint)
+        constraint = constraint_for(settings, context.engine.model, settings.max_new_tokens)
+        return _generate(settings, [list(prompts[label].tokens) for label in labels], labels, context, constraint)
 
 
 class NonPrivate(_Baseline):
@@ -141,7 +141,7 @@ class NonPrivate(_Baseline):
             raise not_for_governed_data(self.name)
         return _plan(ask, uncharged(self.name))
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Draw each text from the model that has read its document or documents, of its label or group if it has one.
 
         A corpus with fewer documents makes fewer texts, and a group without any has none. Since nothing is claimed, the
@@ -152,13 +152,13 @@ class NonPrivate(_Baseline):
         """
         from tasks.inference.structured_output.grammar_constraint import constraint_for
 
-        settings, tokenizer = _typed_parameters(parameters), bench.engine.model.tokenizer
-        prompts = _prompts(settings, bench)
-        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
+        settings, tokenizer = _typed_parameters(parameters), context.engine.model.tokenizer
+        prompts = _prompts(settings, context)
+        constraint = constraint_for(settings, context.engine.model, settings.max_new_tokens)
         if settings.names:
-            bench.corpus.require_labels()
-        bench.arm(0, 0)
-        documents = {name: _documents(bench, name, together=bool(settings.groups)) for name in prompts}
+            context.corpus.require_labels()
+        context.arm(0, 0)
+        documents = {name: _documents(context, name, together=bool(settings.groups)) for name in prompts}
         filled: list[list[int]] = []
         labels: list[str | None] = []
         cut = 0
@@ -169,20 +169,20 @@ class NonPrivate(_Baseline):
             cut += is_cut(tokenizer, text, settings.max_reference_tokens)
             filled.append(list(prompts[label][1].around(reference)))
             labels.append(label)
-        texts = _generate(settings, filled, labels, bench, constraint, armed=True)
+        texts = _generate(settings, filled, labels, context, constraint, armed=True)
         return replace(texts, released={"references_cut": str(cut), **texts.released})
 
 
-def _prompts(settings: BaselineParameters, bench: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
+def _prompts(settings: BaselineParameters, context: RunContext) -> dict[str | None, tuple[PromptPieces, PromptPieces]]:
     """Return the prompts of public and private rows for each label or group; for None if there are neither."""
-    tokenizer = bench.engine.model.tokenizer
+    tokenizer = context.engine.model.tokenizer
     shown_names = zip(settings.names, settings.shown, strict=True) if settings.names else [(None, None)]
-    return {name: prompts_for(tokenizer, bench.prompt, shown) for name, shown in shown_names}
+    return {name: prompts_for(tokenizer, context.prompt, shown) for name, shown in shown_names}
 
 
-def _documents(bench: RunContext, name: str | None, *, together: bool) -> Iterator[str]:
+def _documents(context: RunContext, name: str | None, *, together: bool) -> Iterator[str]:
     """Return the documents of a label or group, which fill its prompts: one by one, or all of them in one."""
-    texts = bench.corpus.texts(name)
+    texts = context.corpus.texts(name)
     if not together:
         return texts
     joined = "\n\n".join(texts)
@@ -193,23 +193,23 @@ def _generate(
     settings: BaselineParameters,
     prompts: list[list[int]],
     labels: Sequence[str | None],
-    bench: RunContext,
+    context: RunContext,
     constraint: "Constraint | None",
     *,
     armed: bool = False,
 ) -> Generated:
-    from tasks.decoding.generate import PublicSampling, draw_public_texts
+    from tasks.decoding.public_sampling import PublicSampling, draw_public_texts
     from tasks.decoding.sentence_completion import completion_figures
 
     if not armed:
-        bench.arm(0, 0)
+        context.arm(0, 0)
     how = PublicSampling(
         settings.max_new_tokens,
         settings.temperature,
         settings.top_k,
         settings.completion_tokens,
     )
-    texts = draw_public_texts(bench, prompts, how, constraint)
+    texts = draw_public_texts(context, prompts, how, constraint)
     return Generated(with_labels(texts, labels), completion_figures(texts))
 
 

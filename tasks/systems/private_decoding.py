@@ -253,7 +253,7 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         """Return the released figures of all texts together: functions of their facts, named in `RELEASED_FIGURES`."""
         return {}
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Count if planned, split, then draw.
 
         Raises:
@@ -268,34 +268,36 @@ class PrivateDecodingSystem(ChargedSystem[Parameters]):
         from tasks.decoding.sentence_completion import completion_figures, sentence_completion
 
         settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
-        lost = bench.earlier.lost if self.charges else 0
-        prompts = _Prompts.of(settings, bench, lost if self.every_token_is_a_draw else 0)
+        lost = context.earlier.lost if self.charges else 0
+        prompts = _Prompts.of(settings, context, lost if self.every_token_is_a_draw else 0)
         if settings.names:
-            bench.corpus.require_labels()
+            context.corpus.require_labels()
         first = int(plan.invocations[0].event.mechanism == noisy_count.MECHANISM)
         events = [invocation.event for invocation in plan.invocations[first:]]
-        rule = partial(self.rule, events, settings, rng=bench.rng)
-        completion = sentence_completion(settings.completion_tokens, settings.temperature, settings.top_k, bench.rng)
-        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, bench.prompt.end, completion)
-        with open_decoder(bench, drawing, plan.samples, bench.earlier, lost) as draw_texts:
-            split = _split(plan, first, settings, layout, bench)
-            texts = draw_texts(prompts.jobs(settings, bench, split), _paid_meter(plan, first, settings, bench, lost))
+        rule = partial(self.rule, events, settings, rng=context.rng)
+        completion = sentence_completion(settings.completion_tokens, settings.temperature, settings.top_k, context.rng)
+        drawing = DecodingSpec(prompts.sizes, rule, prompts.constraint, context.prompt.end, completion)
+        with open_decoder(context, drawing, plan.samples, context.earlier, lost) as draw_texts:
+            split = _split(plan, first, settings, layout, context)
+            texts = draw_texts(
+                prompts.jobs(settings, context, split), _paid_meter(plan, first, settings, context, lost)
+            )
         labelled = with_labels(texts, split.layout.labels_of_texts(settings.names))
         return Generated(labelled, {**split.released, **self.figures(texts), **completion_figures(texts)})
 
 
 def _paid_meter(
-    plan: Plan, first: int, settings: PrivateDecodingParameters, bench: RunContext, lost: int
+    plan: Plan, first: int, settings: PrivateDecodingParameters, context: RunContext, lost: int
 ) -> "DrawMeter":
     """Meters the draws by the invocations from number `first` on, behind what earlier attempts have drawn and lost."""
     from tasks.decoding.loop import DrawMeter
 
     def arm(instalment: int) -> None:
         for sequence in range(first, len(plan.invocations)):
-            bench.arm(sequence, instalment)
+            context.arm(sequence, instalment)
 
     draws = plan.invocations[first].event.count // settings.groups_per_unit
-    meter = DrawMeter(settings.instalment, draws, arm, armed=bench.earlier.armed, lost=lost)
+    meter = DrawMeter(settings.instalment, draws, arm, armed=context.earlier.armed, lost=lost)
     meter.admit(0)  # paid before the first private byte is read
     return meter
 
@@ -323,14 +325,14 @@ class _Prompts:
     constraint: "Constraint | None"
 
     @classmethod
-    def of(cls, settings: PrivateDecodingParameters, bench: RunContext, lost: int) -> "_Prompts":
+    def of(cls, settings: PrivateDecodingParameters, context: RunContext, lost: int) -> "_Prompts":
         """Prompts and sizes of texts that are `lost` tokens shorter than was asked for."""
         # Heavy imports wait until something is generated: pricing a request must stay quick.
         from tasks.inference.engine.shapes import Sizes
         from tasks.inference.structured_output.grammar_constraint import constraint_for
 
-        model = bench.engine.model
-        pieces = tuple(prompts_for(model.tokenizer, bench.prompt, label) for label in settings.shown or (None,))
+        model = context.engine.model
+        pieces = tuple(prompts_for(model.tokenizer, context.prompt, label) for label in settings.shown or (None,))
         public, private = zip(*pieces, strict=True)
         # A form's constraint shortens slots by what is lost; every other text is as much shorter.
         length = settings.tokens_per_text - (lost if settings.form is None else 0)
@@ -338,29 +340,31 @@ class _Prompts:
         sizes.check_fits(model)
         return cls(pieces, sizes, constraint_for(settings, model, settings.max_new_tokens, lost))
 
-    def jobs(self, settings: PrivateDecodingParameters, bench: RunContext, split: _Split) -> "Iterator[GenerationJob]":
+    def jobs(
+        self, settings: PrivateDecodingParameters, context: RunContext, split: _Split
+    ) -> "Iterator[GenerationJob]":
         """Yield one job for each text; the units of all texts are read here once, at the first job."""
         from tasks.decoding.loop import GenerationJob
 
-        tokenizer = bench.engine.model.tokenizer
+        tokenizer = context.engine.model.tokenizer
 
         def tokens(unit: UnitDocuments) -> tuple[int, ...]:
             return reference_tokens(tokenizer, unit.text, settings.max_reference_tokens)
 
         sources = split.layout.sources()
-        units = rows_of(sources, split.per_block, settings, bench)
+        units = rows_of(sources, split.per_block, settings, context)
         for source, members in zip(sources, units, strict=True):
             public, private = self.pieces[source[0][1]]
             yield GenerationJob(public, private, tuple(map(tokens, members)))
 
 
 def rows_of(
-    sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, bench: RunContext
+    sources: Sequence[Sequence[Place]], per_block: int, settings: PartParameters, context: RunContext
 ) -> Iterator[list[UnitDocuments]]:
     """Yield the units that each text is made of; those of all texts are read at once, when the first is asked for."""
     places = [place for source in sources for place in source]
-    batches = bench.corpus.batches(
-        bench.scheme, bench.split, per_block, places, settings.names, settings.groups_per_unit
+    batches = context.corpus.batches(
+        context.scheme, context.split, per_block, places, settings.names, settings.groups_per_unit
     )
     for source in sources:
         yield [unit for place in source for unit in batches[place]]
@@ -390,28 +394,28 @@ def top_k_text(top_k: int) -> str:
     return str(top_k or "whole vocabulary")
 
 
-def _split(plan: Plan, first: int, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> _Split:
+def _split(plan: Plan, first: int, settings: PrivateDecodingParameters, layout: Layout, context: RunContext) -> _Split:
     """Return the split that was planned, that a count drawn here leads to, or that an earlier attempt has released."""
-    released = dict(bench.earlier.released)
+    released = dict(context.earlier.released)
     if not released:
-        released = _numbers(plan, settings, layout, bench)
-        bench.journal.begin(first, released)
+        released = _numbers(plan, settings, layout, context)
+        context.journal.begin(first, released)
     return _Split(layout, int(released["batches_per_block"]), released)
 
 
-def _numbers(plan: Plan, settings: PrivateDecodingParameters, layout: Layout, bench: RunContext) -> dict[str, str]:
+def _numbers(plan: Plan, settings: PrivateDecodingParameters, layout: Layout, context: RunContext) -> dict[str, str]:
     """Return the number of batches of a block: as planned, or from a count that is drawn here."""
     if plan.invocations[0].event.mechanism != noisy_count.MECHANISM:
         return {"batches_per_block": plan.facts["batches per block"]}
-    units = _counted(plan, bench)
+    units = _counted(plan, context)
     per_block = layout.per_block(units, settings.references)
     return {"noisy_population": str(units), "batches_per_block": str(per_block)}
 
 
-def _counted(plan: Plan, bench: RunContext) -> int:
-    bench.arm(0, 0)
+def _counted(plan: Plan, context: RunContext) -> int:
+    context.arm(0, 0)
     count = NoisyCount.from_event(plan.invocations[0].event)
-    return count.draw(bench.corpus.unit_count(), bench.rng)
+    return count.draw(context.corpus.unit_count(), context.rng)
 
 
 def _count(amount: Amount, settings: PrivateDecodingParameters) -> NoisyCount:

@@ -79,10 +79,10 @@ def test_a_request_that_was_run_in_time_has_not_expired(almoner: Almoner, monkey
     almoner.submitted()
     client = client_of(almoner)
     with monkeypatch.context() as later:
-        later.setattr("flows.approvals.request_review.utc_now", lambda: "9999-12-31T00:00:00.000000Z")
+        later.setattr("flows.approvals.review_input.utc_now", lambda: "9999-12-31T00:00:00.000000Z")
         assert "has expired" in client.get("/releases/1").text
     almoner.go_on_to("published")
-    monkeypatch.setattr("flows.approvals.request_review.utc_now", lambda: "9999-12-31T00:00:00.000000Z")
+    monkeypatch.setattr("flows.approvals.review_input.utc_now", lambda: "9999-12-31T00:00:00.000000Z")
     page = client.get("/releases/1").text
     assert "has expired" not in page
     assert "Request 1 is published." in page

@@ -21,7 +21,7 @@ from tasks.inference.backends.chat_completions import ANSWERS_FILE, HttpBackend
 from tasks.inference.backends.text_backend import SEES, Sampling
 from tasks.inference.catalogue.registry import ModelNotPulled, find, list_models
 from tasks.inference.loading.load_model import located
-from tasks.pricing.model_facts import EXTERNAL_FACT
+from tasks.pricing.external_models import FACT
 from tasks.systems.base import System
 from tasks.systems.registry import SYSTEMS
 from tests.integration.canary import CANARIES, PRIVATE_TEXT
@@ -91,7 +91,7 @@ def test_a_release_by_an_external_model_tells_it_nothing_private_and_says_so(
     office: Almoner, server: ModelServer
 ) -> None:
     price = approved(office)
-    assert price["facts"][EXTERNAL_FACT] == f"{SEES} (tiny-chat at {server.endpoint().host})"
+    assert price["facts"][FACT] == f"{SEES} (tiny-chat at {server.endpoint().host})"
     assert server.seen == []  # pricing asks nothing
     assert office.ask("run 1")["texts"] == 5
     assert len(server.seen) == 5
@@ -103,7 +103,7 @@ def test_a_release_by_an_external_model_tells_it_nothing_private_and_says_so(
     office.go_on_to("published", after="produced")
     assert office.ask(f"verify-release {office.bundle}")["rho"] == price["rho"]
     record = json.loads((office.bundle / "release.json").read_bytes())
-    assert record["facts"][EXTERNAL_FACT] == f"{SEES} (tiny-chat at {server.endpoint().host})"
+    assert record["facts"][FACT] == f"{SEES} (tiny-chat at {server.endpoint().host})"
     configured = office.ask("models endpoint list")[0]
     assert record["model"] == {"name": "external:office", "sha256": configured["sha256"], "licence": "MIT"}
     card = (office.bundle / "README.md").read_text()
@@ -162,7 +162,7 @@ def test_the_recorder_would_hear_a_system_that_leaks(
     almoner: Almoner, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search that finds nothing anywhere proves nothing."""
-    leaking = Counted(told=lambda bench: next(text for text in bench.corpus.texts() if text == PRIVATE_TEXT))
+    leaking = Counted(told=lambda context: next(text for text in context.corpus.texts() if text == PRIVATE_TEXT))
     substitute(monkeypatch, SYSTEMS, Counted.name, leaking)
     monkeypatch.setenv("OFFICE_KEY", KEY)
     almoner.ingested()

@@ -136,25 +136,25 @@ def test_a_run_that_arms_nothing_more_renews_its_lease_when_it_reports(
     def written(*given: Any) -> None:
         for done in range(2):
             expiries.extend(ledger(almoner).leases_end())
-            bench.progress("texts", done, 2)
+            context.progress("texts", done, 2)
         expiries.extend(ledger(almoner).leases_end())
         monkeypatch.setattr(flows.releases.attempt, "HEARTBEAT_SECONDS", 3600.0)
-        bench.progress("texts", 2, 2)
+        context.progress("texts", 2, 2)
         expiries.extend(ledger(almoner).leases_end())
         ledger(almoner).take_over()
         monkeypatch.setattr(flows.releases.attempt, "HEARTBEAT_SECONDS", 0.0)
-        bench.progress("texts", 2, 2)
+        context.progress("texts", 2, 2)
         raise AssertionError("the run goes on")
 
-    bench: Any = None
-    made = flows.releases.execute.prepare_bench
+    context: Any = None
+    made = flows.releases.execute.prepare_context
 
     def prepared(*given: Any) -> Any:
-        nonlocal bench
-        bench = made(*given)
-        return bench
+        nonlocal context
+        context = made(*given)
+        return context
 
-    monkeypatch.setattr(flows.releases.execute, "prepare_bench", prepared)
+    monkeypatch.setattr(flows.releases.execute, "prepare_context", prepared)
     monkeypatch.setattr(flows.releases.execute, "generate_texts", written)
     almoner.approved()
     assert almoner.ask("run 1", expected=1)["error"] == "AttemptClosed"

@@ -65,15 +65,15 @@ def candidates() -> list[Any]:
 
 def honest(corpus: Corpus) -> Votes:
     """As it is shipped."""
-    found = VoteHistogram(Workshop(corpus).bench(), [0], LABELS, Letters()).voters.counts(candidates())
+    found = VoteHistogram(Workshop(corpus).context(), [0], LABELS, Letters()).voters.counts(candidates())
     return np.array(found, float)
 
 
 def ballots(corpus: Corpus) -> list[tuple[int, str, list[str]]]:
     """Every unit under every label that it has: the number of the label, its whole text, its documents."""
-    bench = Workshop(corpus).bench()
+    context = Workshop(corpus).context()
     places = [(0, label, 0) for label in range(len(LABELS))]
-    found = corpus.batches(bench.scheme, bench.split, 1, places, LABELS, most=len(LABELS))
+    found = corpus.batches(context.scheme, context.split, 1, places, LABELS, most=len(LABELS))
     return [(place[1], row.text, row.text.split("\n\n")) for place in places for row in found[place]]
 
 

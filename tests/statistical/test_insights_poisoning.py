@@ -77,7 +77,7 @@ def units_of(tmp_path: Path) -> Callable[[str], PrivateUnits]:
         folder = tmp_path / illness
         folder.mkdir()
         corpus = store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes)
-        return PrivateUnits(Workshop(corpus).bench(OS_RANDOM), (0,), extract, embed)
+        return PrivateUnits(Workshop(corpus).context(OS_RANDOM), (0,), extract, embed)
 
     return made
 
@@ -90,9 +90,9 @@ def guessed(
     Args:
         without: what the planted units add, which the attacker knows.
     """
-    bench = Workshop(units.bench.corpus).bench(OS_RANDOM)
+    context = Workshop(units.context.corpus).context(OS_RANDOM)
     tools = Tools(units.embed, scribe, units)  # type: ignore[arg-type]
-    run = UraniaRun(WANTED, stages, plan, bench, tools, IndexKeywordAssigner())
+    run = UraniaRun(WANTED, stages, plan, context, tools, IndexKeywordAssigner())
     run.generated()
     words, counts = run.chosen
     table = np.array(counts).reshape(WANTED.clusters.count, -1)[:, : len(words)].sum(0).tolist()

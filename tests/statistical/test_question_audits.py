@@ -44,7 +44,7 @@ class AllAnswers(QuestionHistogramRun):
     """Broken: a unit that has a word of two answers counts for all three."""
 
     def counts(self) -> list[int]:
-        texts = [placed.unit.text for lot in self.bench.lots(self.plan.blocks) for placed in lot.units]
+        texts = [placed.unit.text for lot in self.context.lots(self.plan.blocks) for placed in lot.units]
         both = sum("zebra" in text and "violin" in text for text in texts)
         extra = [0, both, both] * len(self.rules)
         return [count + more for count, more in zip(super().counts(), extra, strict=True)]
@@ -73,14 +73,14 @@ class HalfTheNoise(QuestionHistogramRun):
     """Broken: half the scale that is paid for."""
 
     def _draw(self, counts: list[int]) -> Json:
-        return list(replace(self.histogram, scale=self.histogram.scale / 2).draw(counts, self.bench.rng))
+        return list(replace(self.histogram, scale=self.histogram.scale / 2).draw(counts, self.context.rng))
 
 
 class NoBinForNoAnswer(QuestionHistogramRun):
     """Broken: those without an answer are in no noisy bin; how many they are is what is left of all."""
 
     def _draw(self, counts: list[int]) -> Json:
-        noisy = self.histogram.draw(counts, self.bench.rng)
+        noisy = self.histogram.draw(counts, self.context.rng)
         return [counts[place] if place % 3 == 2 else count for place, count in enumerate(noisy)]
 
 
@@ -102,8 +102,8 @@ def samples(corpus: Corpus, answers: Sequence[str], kind: type[QuestionHistogram
     plan = QuestionHistogram().plan(PlanInputs(amount, WANTED, 1, None, governed=True))
     histogram, seen = histogram_for(WANTED, plan.amount), list[Any]()
     assert epsilon_of(histogram.loss().rho, str(DELTA)) <= CLAIM
-    bench = Workshop(corpus).bench(OS_RANDOM, arm=lambda *step: seen.append(step))
-    run = kind.of(WANTED, histogram, plan, bench)
+    context = Workshop(corpus).context(OS_RANDOM, arm=lambda *step: seen.append(step))
+    run = kind.of(WANTED, histogram, plan, context)
     nodes = [text.insight for text in run.generated().texts]
     assert seen == [(0, 0)]
     names = [node.topic.name for node in nodes if node is not None and node.level == 0]

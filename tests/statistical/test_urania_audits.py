@@ -77,10 +77,10 @@ class Release:
     def samples(self, units: PrivateUnits, own: PrivateUnits, trials: int) -> list[float]:
         """What an attacker who knows the person makes of each release."""
         seen: list[tuple[int, int]] = []
-        bench = Workshop(units.bench.corpus).bench(OS_RANDOM, arm=lambda *step: seen.append(step))
+        context = Workshop(units.context.corpus).context(OS_RANDOM, arm=lambda *step: seen.append(step))
         tools = Tools(units.embed, None, units)  # type: ignore[arg-type]
         found = [
-            self._weighed(UraniaRun(self.wanted, self.stages, self.plan, bench, tools, IndexKeywordAssigner()), own)
+            self._weighed(UraniaRun(self.wanted, self.stages, self.plan, context, tools, IndexKeywordAssigner()), own)
             for _ in range(trials)
         ]
         assert seen == [(number, 0) for number in range(len(self.stages.events))] * trials
@@ -113,7 +113,7 @@ def units_of(tmp_path: Path) -> Callable[..., PrivateUnits]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
         corpus = store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes)
-        return kind(Workshop(corpus).bench(OS_RANDOM), (0,), extract, embed)
+        return kind(Workshop(corpus).context(OS_RANDOM), (0,), extract, embed)
 
     return made
 

@@ -178,13 +178,13 @@ def approve(
     """
     typed = ApproveOptions(number, gate, reason, export, ask, signed, confirm_name, override, details)
     if ask is not None:
-        return _decide_here(context, typed) if export is None else _sign_offline(context, typed)
+        return _decide_exported(context, typed) if export is None else _sign_offline(context, typed)
     if signed is not None:
         return _import_approval(context, typed)
     if export is not None:
         return _export_review(context, typed)
     typed.require(("number", "gate", typed.reason_text), ("confirm",))
-    return _decide_or_transfer(context, typed, "approve")
+    return _decide(context, typed, "approve")
 
 
 def reject(
@@ -201,7 +201,7 @@ def reject(
     Example: almoner reject 1 --reason "the prompt names a person"
     """
     typed = ApproveOptions(number, gate, reason, None, None, None, None, details=details)
-    return _decide_or_transfer(context, typed, "reject")
+    return _decide(context, typed, "reject")
 
 
 def withdraw_approval(
@@ -223,7 +223,7 @@ def withdraw_approval(
     return CommandResult(data, [line])
 
 
-def _decide_or_transfer(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult[Decision]:
+def _decide(context: CommandContext, options: ApproveOptions, verdict: str) -> CommandResult[Decision]:
     number = _required_number(options)
     _given_reason(options)
     workspace = open_workspace(context.home)
@@ -281,7 +281,7 @@ def _sign_offline(context: CommandContext, options: ApproveOptions) -> CommandRe
     )
 
 
-def _decide_here(context: CommandContext, options: ApproveOptions) -> CommandResult[Decision]:
+def _decide_exported(context: CommandContext, options: ApproveOptions) -> CommandResult[Decision]:
     options.require(("ask", options.reason_text), ("confirm",))
     _given_reason(options)
     workspace = open_workspace(context.home)

@@ -18,7 +18,7 @@ from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
 from models_db.services import artifacts, budget, gates, requests
 from models_db.services.audit import chain
-from models_db.services.audit.log import request_body
+from models_db.services.audit.stored_text import request_body
 from models_db.tables import Dataset, Request
 from models_db.values.request_state import REQUEST_GATES, STATES_AT_A_GATE, Gate, RequestState
 from models_db.values.requests import ReleaseRequest

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from models_db.errors import Finding
 from models_db.services import budget, requests
 from models_db.services.audit import verify_chain
-from models_db.services.audit.log import is_unreadable
+from models_db.services.audit.stored_text import is_unreadable
 from models_db.services.verification import verify_rows
 
 

@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session
 
 from models_db.services.audit import verify_chain
 from models_db.services.audit.chain import GENESIS, read_chain_head
-from models_db.services.audit.log import LogFilter, LoggedLink, ledger_rows_altered, request_body, stream_links
+from models_db.services.audit.log import LogFilter, LoggedLink, stream_links
+from models_db.services.audit.stored_text import ledger_rows_altered, request_body
 from models_db.services.verification import verify_rows
 from models_db.services.verification.verify_rows import Comparison, IdRanges
 from models_db.tables import Dataset, Request

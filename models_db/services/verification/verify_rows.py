@@ -26,15 +26,14 @@ from models_db.services import budget, requests
 from models_db.services.audit.chain import read_chain_head
 from models_db.services.audit.log import (
     MOST_ID,
-    UNREADABLE_ERRORS,
     LogFilter,
     LoggedLink,
     NamedRows,
-    is_unreadable,
     named_rows,
     parse_body,
     stream_chunks,
 )
+from models_db.services.audit.stored_text import UNREADABLE_ERRORS, is_unreadable
 from models_db.services.audit.verify_chain import Progress
 from models_db.values.canonical_json import encode_canonical
 from models_db.writes.link_content import LINKED_TABLES, digest_of_contents, link_fields, name_rows, row_content

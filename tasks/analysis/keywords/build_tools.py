@@ -75,7 +75,7 @@ def writer_of(model: "LanguageModel") -> Writer:
     def nothing_to_pay(sequence: int, instalment: int) -> None:
         raise RuntimeError("a public keyword set charges nothing")
 
-    bench = RunContext(
+    context = RunContext(
         engine=Engine(model),
         corpus=cast(Corpus, None),
         scheme=cast(PartitionScheme, None),
@@ -85,4 +85,4 @@ def writer_of(model: "LanguageModel") -> Writer:
         arm=nothing_to_pay,
         progress=lambda what, done, total: None,
     )
-    return Writer.of(bench, [REVISE_SCHEMA], ANSWER_TOKENS, Decimal(1), top_k=1)
+    return Writer.of(context, [REVISE_SCHEMA], ANSWER_TOKENS, Decimal(1), top_k=1)

@@ -1,7 +1,7 @@
 """Text backend over HTTP: OpenAI's chat completions, as vLLM, llama.cpp and others serve them.
 
 Prompts leave this machine, so this is for systems alone that show the model public words and released values
-(`tasks.pricing.model_facts`). An endpoint that is down, slow, busy or malformed is asked again after a while, and
+(`tasks.pricing.external_models`). An endpoint that is down, slow, busy or malformed is asked again after a while, and
 then given up by name.
 
 A paid answer is never requested twice: received answers are on disk before the next request, and a resumed run asks

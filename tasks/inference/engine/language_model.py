@@ -168,7 +168,7 @@ class LanguageModel:
         They are read and never written: logits stay [V], and a reference with one of them is a null row. Row number
         t takes the place of a token's embedding (`embed`), rounded to its type; so one that equals a token's
         embedding is that token, to the bit. An earlier table is replaced. Weights are shared, the digest is the same.
-        A worker process loads a model of its own, which has no table (`tasks.decoding.generate`).
+        A worker process loads a model of its own, which has no table (`tasks.decoding.workers`).
 
         Args:
             table: float32 [S, D], at least one row, all finite, on any device.

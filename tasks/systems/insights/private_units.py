@@ -43,7 +43,7 @@ class PrivateUnits:
         progress: of `extract`, over all shards.
     """
 
-    bench: RunContext
+    context: RunContext
     blocks: Sequence[int]
     extract: Extractor
     embed: Embedder
@@ -51,7 +51,7 @@ class PrivateUnits:
 
     def lots(self) -> Iterator[Lot]:
         """Yield the units with their documents, some shards at a time."""
-        return self.bench.lots(self.blocks)
+        return self.context.lots(self.blocks)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -85,7 +85,7 @@ class PrivateUnits:
         """float32 [units, width], the embedding of each unit's summary; NaN if the summary is empty."""
         summaries = [unit.summary for unit in self.facets]
         points = np.zeros((len(summaries), points_of(self.embed, []).shape[1]), np.float32)
-        progress = self.bench.in_tenths("points of units")
+        progress = self.context.in_tenths("points of units")
         for start in range(0, len(summaries), UNITS_AT_ONCE):
             part = slice(start, start + UNITS_AT_ONCE)
             points[part] = points_of(self.embed, summaries[part], partial(_after, progress, start, len(summaries)))
@@ -98,7 +98,7 @@ class PrivateUnits:
         Repeated calls give the same sample. A sample of fixed size is not allowed: one unit more would push another
         one out, and that counts twice (PRIVACY §5).
         """
-        split, limit = self.bench.split, int(_WHOLE * Fraction(share))
+        split, limit = self.context.split, int(_WHOLE * Fraction(share))
         in_sample = [int.from_bytes(split.keyed_hash("insights", unit), "big") < limit for unit in self.ids]
         return np.array(in_sample, np.bool_).reshape(len(self.ids))
 
@@ -124,7 +124,7 @@ class Tools:
 
     @classmethod
     def of(
-        cls, parameters: InsightParameters, blocks: Sequence[int], bench: RunContext, schemas: Sequence[Schema]
+        cls, parameters: InsightParameters, blocks: Sequence[int], context: RunContext, schemas: Sequence[Schema]
     ) -> "Tools":
         """Load the tools of a request; a model that cannot do its part is refused here.
 
@@ -137,30 +137,30 @@ class Tools:
             ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall:
                 the model cannot do it.
         """
-        embed = load_embedder(parameters.embedder, str(bench.engine.model.device))
-        progress = ShardProgress(bench.in_tenths("facets"))
-        extract = extractor_with_progress(parameters, bench, progress)
-        write = Writer.of(bench, schemas, parameters.max_new_tokens, parameters.temperature, parameters.top_k)
-        points = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
-        return cls(RetriedEmbedder(embed), write, PrivateUnits(bench, blocks, extract, points, progress))
+        embed = load_embedder(parameters.embedder, str(context.engine.model.device))
+        progress = ShardProgress(context.in_tenths("facets"))
+        extract = extractor_with_progress(parameters, context, progress)
+        write = Writer.of(context, schemas, parameters.max_new_tokens, parameters.temperature, parameters.top_k)
+        points = spread_embedder(context.workers, embed, parameters.embedder, context.device, context.text_shards)
+        return cls(RetriedEmbedder(embed), write, PrivateUnits(context, blocks, extract, points, progress))
 
 
-def extractor_with_progress(parameters: InsightParameters, bench: RunContext, progress: Progress) -> Extractor:
+def extractor_with_progress(parameters: InsightParameters, context: RunContext, progress: Progress) -> Extractor:
     """Return the extractor.
 
     Args:
         progress: over all units, not per batch: the number of batches is private.
     """
-    shards = bench.text_shards
-    extractor = partial(spread_extractor, bench.workers, bench.engine, bench.device, parameters.facets, shards)
-    if bench.cache is None:
+    shards = context.text_shards
+    extractor = partial(spread_extractor, context.workers, context.engine, context.device, parameters.facets, shards)
+    if context.cache is None:
         return extractor(progress)
-    texts_per_batch = BATCH * (len(bench.workers.places) if bench.workers else 1)
-    return cached(extractor(lambda done, of: None), bench.cache, bench.scheme.key, progress, texts_per_batch)
+    texts_per_batch = BATCH * (len(context.workers.places) if context.workers else 1)
+    return cached(extractor(lambda done, of: None), context.cache, context.scheme.key, progress, texts_per_batch)
 
 
-def as_text(insight: Insight, bench: RunContext) -> GeneratedText:
+def as_text(insight: Insight, context: RunContext) -> GeneratedText:
     """Return an insight as a text of the release: its description."""
     description = insight.topic.description
-    tokens = len(bench.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
+    tokens = len(context.engine.model.tokenizer(description, add_special_tokens=False)["input_ids"])
     return GeneratedText(description, tokens, complete=True, insight=insight)

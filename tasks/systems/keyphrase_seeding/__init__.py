@@ -135,7 +135,7 @@ class KeyphraseSeeding(System):
             prompts=1 + settings.samples,  # the first checks that the backend answers
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Release a vocabulary and sketches, then generate texts.
 
         Raises:
@@ -151,7 +151,7 @@ class KeyphraseSeeding(System):
         settings = _typed_parameters(parameters)
         stages = Stages.of(settings, plan.amount)
         plan.require_invoking(events_of(settings.extends, stages.events))
-        return KeyphraseRun.of(settings, stages, plan, bench).generated()
+        return KeyphraseRun.of(settings, stages, plan, context).generated()
 
 
 def _typed_parameters(parameters: BaseModel) -> KeyphraseParameters:

@@ -74,7 +74,7 @@ class PhraseReader:
     """
 
     parameters: KeyphraseParameters
-    bench: "RunContext"
+    context: "RunContext"
     extract: Extractor
     embed: Embedder
 
@@ -93,7 +93,7 @@ class PhraseReader:
                 yield np.array([label for (label, _), _ in nonempty]), self._vectors_of(nonempty, kernel)
 
     def _chunks(self, stage: str, at_once: int) -> Iterator[list[Unit]]:
-        return self.bench.unit_chunks(self.parameters.labels, at_once, f"units for the {stage}")
+        return self.context.unit_chunks(self.parameters.labels, at_once, f"units for the {stage}")
 
     def _phrases_of(self, chunk: Sequence[Unit]) -> list[tuple[str, ...]]:
         facets = self.extract([unit.text for _, unit in chunk])
@@ -126,7 +126,7 @@ class PhraseReader:
 
     def _in_keyed_order(self, unit: str, phrases: Sequence[str]) -> list[str]:
         """Order phrases by a key, so that their order does not depend on their rank."""
-        return sorted(phrases, key=lambda phrase: self.bench.split.keyed_hash("keyphrases", unit, phrase))
+        return sorted(phrases, key=lambda phrase: self.context.split.keyed_hash("keyphrases", unit, phrase))
 
 
 def _together(

@@ -13,7 +13,7 @@ from typing import Any, cast
 from models_db.values.canonical_json import Json
 from tasks.analysis.facets.extractor import extractor_for
 from tasks.common.array_encoding import sums_json, sums_of_json
-from tasks.decoding.generate import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import PlannedStageBudget, RunContext
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
@@ -67,12 +67,12 @@ class KeyphraseRun:
     parameters: KeyphraseParameters
     stages: Stages
     plan: Plan
-    bench: RunContext
+    context: RunContext
     embed: Embedder
     reader: PhraseReader
 
     @classmethod
-    def of(cls, parameters: KeyphraseParameters, stages: Stages, plan: Plan, bench: RunContext) -> "KeyphraseRun":
+    def of(cls, parameters: KeyphraseParameters, stages: Stages, plan: Plan, context: RunContext) -> "KeyphraseRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
@@ -80,10 +80,10 @@ class KeyphraseRun:
             LabelsNotKept: labels are declared, and the version has none.
         """
         if parameters.labels and parameters.extends is None:
-            bench.corpus.require_labels()
-        embed = load_embedder(parameters.embedder, bench.device)
-        reader = PhraseReader(parameters, bench, extractor_for(facets_of(parameters)), embed)
-        return cls(parameters, stages, plan, bench, RetriedEmbedder(embed), reader)
+            context.corpus.require_labels()
+        embed = load_embedder(parameters.embedder, context.device)
+        reader = PhraseReader(parameters, context, extractor_for(facets_of(parameters)), embed)
+        return cls(parameters, stages, plan, context, RetriedEmbedder(embed), reader)
 
     def generated(self) -> Generated:
         """Run all stages and return the texts, in the public order of their labels.
@@ -93,7 +93,7 @@ class KeyphraseRun:
             ContextTooLong, NoChatTemplate, ControlTokens: the local model cannot take the prompts; known before paying.
             EndpointFailure: an external model does not answer; one that never answers is detected before paying.
         """
-        self.bench.begin_steps(self.plan)
+        self.context.begin_steps(self.plan)
         self._require_ready()
         sequences = self.sequences  # every stage takes place before the first text, for any released values
         figures: dict[str, int | str] = {"phrases_drawn_without_a_score": sequences.unscored}
@@ -109,9 +109,9 @@ class KeyphraseRun:
     def released(self) -> ReleasedValues:
         """Values that the mechanisms release now, or released in the journal or for the parent."""
         if self.parameters.extends is not None:
-            return ReleasedValues.from_json(cast("Mapping[str, Any]", self.bench.values_of_parent()))
-        budget = PlannedStageBudget(self.bench, VOCABULARY, 0)
-        words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.bench.rng, self.reader.embed)
+            return ReleasedValues.from_json(cast("Mapping[str, Any]", self.context.values_of_parent()))
+        budget = PlannedStageBudget(self.context, VOCABULARY, 0)
+        words = self.stages.vocabulary.draw(budget, self.reader.phrases, self.context.rng, self.reader.embed)
         return ReleasedValues(tuple(words), self._sums())
 
     @cached_property
@@ -128,7 +128,7 @@ class KeyphraseRun:
     @cached_property
     def sequences(self) -> Sequences:
         """The phrases of every text; stored, because another draw would differ."""
-        released = self.bench.release(SEQUENCES, (), self._drawn, lambda value: value)
+        released = self.context.release(SEQUENCES, (), self._drawn, lambda value: value)
         fields = cast("Mapping[str, Any]", released)
         return Sequences(tuple(map(tuple, fields["phrases"])), int(fields["unscored"]))
 
@@ -142,9 +142,9 @@ class KeyphraseRun:
         return FourierFeatures.of(width, self.parameters.features, self.parameters.bandwidth)
 
     def _sums(self) -> Sums:
-        sketches, rng = self.stages.sketches, self.bench.rng
+        sketches, rng = self.stages.sketches, self.context.rng
         number = len(self.stages.events) - 1
-        released = self.bench.release(
+        released = self.context.release(
             SKETCHES,
             [number],
             lambda: sketches.sums(self.reader.vectors(self._kernel)),
@@ -159,12 +159,12 @@ class KeyphraseRun:
         noise = float(self.stages.noise(parameters))
         drawn_sequences = draw_sequences(
             Scorer(points_of(self.embed, self.phrases), self._kernel),
-            Drawer(noise * float(parameters.least_deviations), self.bench.rng, parameters.counting),
+            Drawer(noise * float(parameters.least_deviations), self.context.rng, parameters.counting),
             density,
             [numbers[label] if label is not None else 0 for label in self._labels],
             parameters.phrases_per_text,
             parameters.subtracted,
-            partial(self.bench.progress, "sequences"),
+            partial(self.context.progress, "sequences"),
         )
         return {"phrases": [list(chosen) for chosen in drawn_sequences.phrases], "unscored": drawn_sequences.unscored}
 
@@ -173,13 +173,13 @@ class KeyphraseRun:
 
         An external model gets one prompt, that of the first label.
         """
-        backend, labels = text_backend(self.bench), self.parameters.labels or (None,)
+        backend, labels = text_backend(self.context), self.parameters.labels or (None,)
         for label in labels[:1] if backend.external else labels:
-            backend.require_ready([seeded(self.bench.prompt, label, ())], self._sampling(label))
+            backend.require_ready([seeded(self.context.prompt, label, ())], self._sampling(label))
 
     def _sampling(self, label: str | None) -> Sampling:
         parameters = self.parameters
-        system_message = self.bench.prompt.fill("system", label)
+        system_message = self.context.prompt.fill("system", label)
         return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system_message)
 
     def _texts(self) -> list[GeneratedText]:
@@ -197,7 +197,7 @@ class KeyphraseRun:
                     range(start, end), self._generated_texts(range(start, end), samplings[start]), strict=True
                 )
             ]
-            self.bench.progress("texts", len(texts), len(labels))
+            self.context.progress("texts", len(texts), len(labels))
         return texts
 
     def _generated_texts(self, texts: Sequence[int], sampling: Sampling) -> list[Completion]:
@@ -208,7 +208,7 @@ class KeyphraseRun:
         shown = self.parameters.phrases_per_text
         while True:
             try:
-                return text_backend(self.bench).write([self._prompt(number, shown) for number in texts], sampling)
+                return text_backend(self.context).write([self._prompt(number, shown) for number in texts], sampling)
             except ContextTooLong:
                 if not shown:
                     raise
@@ -216,4 +216,4 @@ class KeyphraseRun:
 
     def _prompt(self, text: int, shown: int) -> str:
         phrases = [self.phrases[number] for number in self.sequences.phrases[text][:shown]]
-        return seeded(self.bench.prompt, self._labels[text], phrases)
+        return seeded(self.context.prompt, self._labels[text], phrases)

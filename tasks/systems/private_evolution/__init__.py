@@ -82,7 +82,7 @@ class PrivateEvolution(System):
             prompts=sizes.prompts,
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Let units vote round by round, and return the texts of the last selection.
 
         Raises:
@@ -98,7 +98,7 @@ class PrivateEvolution(System):
         settings = _typed_parameters(parameters)
         schedule = Schedule.of(settings, plan.amount)
         plan.require_invoking(schedule.events)
-        return EvolutionRun.of(settings, schedule, plan, bench).generated()
+        return EvolutionRun.of(settings, schedule, plan, context).generated()
 
 
 def _distinct_samples(inputs: ChoiceInputs, settings: BaseModel, cells: int) -> Choice:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from models_db.values.canonical_json import Json
 from tasks.corpus.store import ShardProgress, UnitOrder
-from tasks.decoding.generate import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import RunContext
 from tasks.inference.backends.text_backend import Completion, Sampling
 from tasks.inference.catalogue.model_check import ContextTooLong
@@ -82,7 +82,7 @@ class VoteHistogram:
         embed: computes points.
     """
 
-    bench: RunContext
+    context: RunContext
     blocks: Sequence[int]
     labels: Sequence[str]
     embed: Embedder
@@ -90,10 +90,10 @@ class VoteHistogram:
     @cached_property
     def voters(self) -> BlockVotes:
         """Voting units, computed once and kept in memory only; their texts are read some shards at a time."""
-        progress = ShardProgress(self.bench.in_tenths("units for the votes"))
+        progress = ShardProgress(self.context.in_tenths("units for the votes"))
         empty = points_of(self.embed, [""])
         parts: list[tuple[list[UnitOrder], GridPoints]] = []
-        for lot in self.bench.lots(self.blocks, self.labels):
+        for lot in self.context.lots(self.blocks, self.labels):
             progress.enter(lot)
             points = points_of(self.embed, [placed.unit.text for placed in lot.units], progress)
             votes = (np.abs(points - empty) > _AS_EMPTY).any(axis=1)
@@ -210,12 +210,12 @@ class EvolutionRun:
     parameters: EvolutionParameters
     schedule: Schedule
     plan: Plan
-    bench: RunContext
+    context: RunContext
     embed: Embedder
     electorate: VoteHistogram
 
     @classmethod
-    def of(cls, parameters: EvolutionParameters, schedule: Schedule, plan: Plan, bench: RunContext) -> "EvolutionRun":
+    def of(cls, parameters: EvolutionParameters, schedule: Schedule, plan: Plan, context: RunContext) -> "EvolutionRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
@@ -223,11 +223,11 @@ class EvolutionRun:
             LabelsNotKept: labels are declared, and the version has none.
         """
         if parameters.labels:
-            bench.corpus.require_labels()
-        embed = load_embedder(parameters.embedder, bench.device)
-        private = spread_embedder(bench.workers, embed, parameters.embedder, bench.device, bench.text_shards)
-        electorate = VoteHistogram(bench, plan.blocks, parameters.labels, private)
-        return cls(parameters, schedule, plan, bench, RetriedEmbedder(embed), electorate)
+            context.corpus.require_labels()
+        embed = load_embedder(parameters.embedder, context.device)
+        private = spread_embedder(context.workers, embed, parameters.embedder, context.device, context.text_shards)
+        electorate = VoteHistogram(context, plan.blocks, parameters.labels, private)
+        return cls(parameters, schedule, plan, context, RetriedEmbedder(embed), electorate)
 
     def generated(self) -> Generated:
         """Run all rounds and return the texts, in the public order of their labels.
@@ -236,13 +236,13 @@ class EvolutionRun:
             StepLost: an interrupted run has paid for a round and lost it.
             EndpointFailure: an external model does not answer.
         """
-        self.bench.begin_steps(self.plan)
+        self.context.begin_steps(self.plan)
         candidates, outcome = self._first_candidates(), Outcome([], [])
         for number in range(self.parameters.rounds):
-            self.bench.progress("rounds", number, self.parameters.rounds)
+            self.context.progress("rounds", number, self.parameters.rounds)
             outcome = self._vote(number, candidates)
             candidates = self._next_candidates(number, candidates, outcome.selected)
-        self.bench.progress("rounds", self.parameters.rounds, self.parameters.rounds)
+        self.context.progress("rounds", self.parameters.rounds, self.parameters.rounds)
         return Generated(self._texts(candidates), {"candidates_clear_of_noise": str(self._clear(outcome))})
 
     @cached_property
@@ -257,7 +257,7 @@ class EvolutionRun:
 
     def _vote(self, number: int, candidates: Candidates) -> Outcome:
         """Arm, count and draw the votes of one round, once."""
-        released = self.bench.release(
+        released = self.context.release(
             f"votes {number}",
             [number],
             lambda: self._counts(candidates),
@@ -271,7 +271,7 @@ class EvolutionRun:
         return self.electorate.voters.counts(points)
 
     def _outcome(self, number: int, counts: list[int]) -> Outcome:
-        parameters, rng = self.parameters, self.bench.rng
+        parameters, rng = self.parameters, self.context.rng
         noisy = self.schedule.histogram.draw(counts, rng)
         selected = [
             choose(own, parameters.selection, most, parameters.threshold, rng)
@@ -301,8 +301,8 @@ class EvolutionRun:
             return []
         # Answers of an external model are cached by the number of equal prompts before in this run: all questions are
         # asked again, in order, and the cache has the earlier answers.
-        external_answers = self._ask(questions) if text_backend(self.bench).external else None
-        released = self.bench.release(
+        external_answers = self._ask(questions) if text_backend(self.context).external else None
+        released = self.context.release(
             name,
             (),
             lambda: external_answers if external_answers is not None else self._ask(questions),
@@ -328,24 +328,24 @@ class EvolutionRun:
     def _answers(self, questions: Sequence[Question], shown: int) -> list[Completion]:
         """Ask the questions, those with the same system message together."""
         answers = dict[int, Completion]()
-        system_messages = [self.bench.prompt.fill("system", self._label(question)) for question in questions]
+        system_messages = [self.context.prompt.fill("system", self._label(question)) for question in questions]
         for system in dict.fromkeys(system_messages):
             places = [place for place, own in enumerate(system_messages) if own == system]
             prompts = [self._prompt(questions[place], shown) for place in places]
-            texts = text_backend(self.bench).write(prompts, self._sampling(self._label(questions[places[0]])))
+            texts = text_backend(self.context).write(prompts, self._sampling(self._label(questions[places[0]])))
             answers.update(zip(places, texts, strict=True))
         return [answers[place] for place in range(len(questions))]
 
     def _sampling(self, label: str | None) -> Sampling:
         parameters = self.parameters
-        system_message = self.bench.prompt.fill("system", label)
+        system_message = self.context.prompt.fill("system", label)
         return Sampling(parameters.max_new_tokens, parameters.temperature, parameters.top_k, system_message)
 
     def _prompt(self, question: Question, shown: int) -> str:
         """Return the prompt: public words, or a rewording of the candidate, unless that is empty."""
         text = question.parent[:shown].strip()
         if not text:
-            return self.bench.prompt.fill("public", self._label(question))
+            return self.context.prompt.fill("public", self._label(question))
         return VARIATION.replace("{way}", question.way).replace("{text}", text)
 
     def _label(self, question: Question) -> str | None:

@@ -77,7 +77,7 @@ class QuestionHistogram(System):
             amount=ask.amount or Amount(),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Ask every unit, release the noisy counts, and write the rows.
 
         Raises:
@@ -90,7 +90,7 @@ class QuestionHistogram(System):
         settings = _typed_parameters(parameters)
         histogram = histogram_for(settings, plan.amount)
         plan.require_invoking([histogram.event()])
-        return QuestionHistogramRun.of(settings, histogram, plan, bench).generated()
+        return QuestionHistogramRun.of(settings, histogram, plan, context).generated()
 
 
 def histogram_for(parameters: QuestionHistogramParameters, amount: Amount) -> SetHistogram:

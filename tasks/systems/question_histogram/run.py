@@ -171,25 +171,25 @@ class QuestionHistogramRun:
     parameters: QuestionHistogramParameters
     histogram: SetHistogram
     plan: Plan
-    bench: RunContext
+    context: RunContext
     rules: tuple[AnswerRule, ...]
     progress: ShardProgress
 
     @classmethod
     def of(
-        cls, parameters: QuestionHistogramParameters, histogram: SetHistogram, plan: Plan, bench: RunContext
+        cls, parameters: QuestionHistogramParameters, histogram: SetHistogram, plan: Plan, context: RunContext
     ) -> "QuestionHistogramRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
             As `ModelRule.of`.
         """
-        progress = ShardProgress(bench.in_tenths("answers"))
+        progress = ShardProgress(context.in_tenths("answers"))
         rules = tuple(
-            _rule_for(question, number, parameters, bench, progress)
+            _rule_for(question, number, parameters, context, progress)
             for number, question in enumerate(parameters.questions)
         )
-        return cls(parameters, histogram, plan, bench, rules, progress)
+        return cls(parameters, histogram, plan, context, rules, progress)
 
     def generated(self) -> Generated:
         """Release the counts of all bins and return a row for each question and each bin.
@@ -197,11 +197,11 @@ class QuestionHistogramRun:
         Raises:
             StepLost: an interrupted run has paid for the counts and lost them.
         """
-        self.bench.begin_steps(self.plan)
-        released = self.bench.release("answers 0", [0], self.counts, self._draw)
+        self.context.begin_steps(self.plan)
+        released = self.context.release("answers 0", [0], self.counts, self._draw)
         counts = cast("list[int]", released)
         rows = answer_rows(self.parameters.questions, counts, Decimal(self.plan.facts[SIZE_DEVIATION]))
-        return Generated(tuple(as_text(row, self.bench) for row in rows), {})
+        return Generated(tuple(as_text(row, self.context) for row in rows), {})
 
     def counts(self) -> list[int]:
         """Count the units in each bin, question after question. PRIVATE: for the mechanism alone.
@@ -209,7 +209,7 @@ class QuestionHistogramRun:
         A unit is in one bin of each question: whatever is no number of a bin counts as `NO_ANSWER`.
         """
         counts = [[0] * len(question.names) for question in self.parameters.questions]
-        for lot in self.bench.lots(self.plan.blocks):
+        for lot in self.context.lots(self.plan.blocks):
             self.progress.enter(lot)
             texts = [placed.unit.text for placed in lot.units]
             for own, rule in zip(counts, self.rules, strict=True):
@@ -219,20 +219,20 @@ class QuestionHistogramRun:
         return [count for own in counts for count in own]
 
     def _draw(self, counts: list[int]) -> Json:
-        return list(self.histogram.draw(counts, self.bench.rng))
+        return list(self.histogram.draw(counts, self.context.rng))
 
 
 def _rule_for(
     question: Question,
     number: int,
     parameters: QuestionHistogramParameters,
-    bench: RunContext,
+    context: RunContext,
     progress: ShardProgress,
 ) -> AnswerRule:
     if question.rule == "keywords":
         return KeywordRule.of(question)
     part = partial(_part, progress, number, len(parameters.questions))
-    return ModelRule.of(question, bench.engine, parameters.max_text_tokens, part)
+    return ModelRule.of(question, context.engine, parameters.max_text_tokens, part)
 
 
 def _part(progress: ShardProgress, number: int, questions: int, done: int, total: int) -> None:

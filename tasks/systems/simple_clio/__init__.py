@@ -61,7 +61,7 @@ class SimpleClio(System):
             prompt_tokens=PROMPT_TOKENS + SUMMARY_TOKENS * (parameters.samples + parameters.contrasting),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Read all units, cluster them and have the clusters described.
 
         A corpus without extractable facets gives no insights.
@@ -73,8 +73,8 @@ class SimpleClio(System):
         """
         from tasks.systems.simple_clio.run import ClioRun  # imports torch, which pricing does not need
 
-        run = ClioRun.of(self._typed_parameters(parameters), plan, bench)
-        bench.arm(0, 0)
+        run = ClioRun.of(self._typed_parameters(parameters), plan, context)
+        context.arm(0, 0)
         return run.generated()
 
     def _typed_parameters(self, parameters: BaseModel) -> ClioParameters:

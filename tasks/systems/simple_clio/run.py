@@ -42,24 +42,24 @@ class ClioRun:
     """State of a run; units are read on first use."""
 
     parameters: ClioParameters
-    bench: RunContext
+    context: RunContext
     tools: Tools
 
     @classmethod
-    def of(cls, parameters: ClioParameters, plan: Plan, bench: RunContext) -> "ClioRun":
+    def of(cls, parameters: ClioParameters, plan: Plan, context: RunContext) -> "ClioRun":
         """Build the run with its public models; a model that cannot do its part is refused here.
 
         Raises:
             ModelNotPulled, ContextTooLong, NoChatTemplate, TokenizerNotSupported, EndTokenMissing, TokenLimitTooSmall.
         """
-        return cls(parameters, bench, Tools.of(parameters, plan.blocks, bench, SCHEMAS))
+        return cls(parameters, context, Tools.of(parameters, plan.blocks, context, SCHEMAS))
 
     def generated(self) -> Generated:
         """Return the insights, clusters and wider topics, each with its description as text."""
         insights = self._insights()
         replaced = sum(is_plain(insight.topic) for insight in insights)
         return Generated(
-            tuple(as_text(insight, self.bench) for insight in insights), {"descriptions_replaced": str(replaced)}
+            tuple(as_text(insight, self.context) for insight in insights), {"descriptions_replaced": str(replaced)}
         )
 
     @cached_property

@@ -300,7 +300,7 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
         }
         return CalibratedMechanisms((mean.event(settings.draws),), facts)
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Draw the means, or take those of an interrupted run, and generate texts from them.
 
         Raises:
@@ -310,18 +310,18 @@ class OneShotSummary(ChargedSystem[OneShotParameters]):
             RowsNotIsolated, NotEnoughMemory: this device cannot process them.
             LabelsNotKept: the version has no groups. None of these has armed anything.
         """
-        from tasks.decoding.generate import PublicSampling, draw_public_texts
+        from tasks.decoding.public_sampling import PublicSampling, draw_public_texts
         from tasks.decoding.sentence_completion import completion_figures
         from tasks.inference.structured_output.grammar_constraint import constraint_for
 
         settings, layout = self._settings_and_layout(parameters, len(plan.blocks))
-        adapter = load_adapter(_adapter_of_request(settings), bench.engine.model)
-        bench.corpus.require_labels()
-        constraint = constraint_for(settings, bench.engine.model, settings.max_new_tokens)
-        reading, prompts = _Reading.of(settings, adapter, bench), _prompts(settings, adapter, bench)
-        means = _means(plan, settings, layout, reading, bench)
+        adapter = load_adapter(_adapter_of_request(settings), context.engine.model)
+        context.corpus.require_labels()
+        constraint = constraint_for(settings, context.engine.model, settings.max_new_tokens)
+        reading, prompts = _Reading.of(settings, adapter, context), _prompts(settings, adapter, context)
+        means = _means(plan, settings, layout, reading, context)
         noise = float(NoisyMean.from_event(plan.invocations[0].event).sigma) / settings.references
-        writing = _writing(adapter, means, noise, bench)
+        writing = _writing(adapter, means, noise, context)
         sampling = PublicSampling(
             settings.max_new_tokens,
             settings.temperature,
@@ -338,22 +338,24 @@ def _declared_public(meta: AdapterMeta) -> str:
     return f"{training.file}, SHA-256 {training.sha256}, declared to be public, licence: {training.licence}"
 
 
-def _means(plan: Plan, settings: OneShotParameters, layout: Layout, reading: "_Reading", bench: RunContext) -> "Tensor":
+def _means(
+    plan: Plan, settings: OneShotParameters, layout: Layout, reading: "_Reading", context: RunContext
+) -> "Tensor":
     """Return the noisy means of all groups, float32 [G, k, c * r]: of an interrupted run, or drawn here."""
     import torch
 
     from tasks.common.array_encoding import array_of, text_of
 
     shape = (len(settings.groups), settings.shots, settings.adapter.meta.vector_width)
-    if MEANS in bench.earlier.released:
-        stored = array_of(bench.earlier.released[MEANS], "<f4")
+    if MEANS in context.earlier.released:
+        stored = array_of(context.earlier.released[MEANS], "<f4")
         return torch.tensor(stored.reshape(shape))
     mechanism = NoisyMean.from_event(plan.invocations[0].event)
     for instalment in range(len(plan.invocations[0].instalments)):
-        bench.arm(0, instalment)  # paid before the first private byte is read
-    means = torch.stack(list(reading.means(mechanism, settings, layout, bench)))
+        context.arm(0, instalment)  # paid before the first private byte is read
+    means = torch.stack(list(reading.means(mechanism, settings, layout, context)))
     text = text_of(means.numpy(), "<f4")
-    bench.journal.begin(len(plan.invocations), {MEANS: text})
+    context.journal.begin(len(plan.invocations), {MEANS: text})
     return means
 
 
@@ -364,29 +366,29 @@ class _Reading:
         self.adapter, self.pieces, self.sizes = adapter, pieces, sizes
 
     @classmethod
-    def of(cls, settings: OneShotParameters, adapter: "Adapter", bench: RunContext) -> "_Reading":
+    def of(cls, settings: OneShotParameters, adapter: "Adapter", context: RunContext) -> "_Reading":
         """Build prompts and sizes; a prompt that does not fit is refused here, before anything is spent."""
         from tasks.inference.engine.hidden_states import ready_to_read
         from tasks.inference.engine.shapes import Sizes
 
-        model, wording = bench.engine.model, adapter.meta.wording
+        model, wording = context.engine.model, adapter.meta.wording
         pieces = [reading_pieces(model.tokenizer, wording, shown) for shown in settings.shown]
         sizes = Sizes.of(pieces, pieces, settings.max_reference_tokens, 1, settings.references)
         sizes.check_fits(model)
-        ready_to_read(bench.engine, sizes)
+        ready_to_read(context.engine, sizes)
         return cls(adapter, pieces, sizes)
 
     def means(
-        self, mechanism: NoisyMean, settings: OneShotParameters, layout: Layout, bench: RunContext
+        self, mechanism: NoisyMean, settings: OneShotParameters, layout: Layout, context: RunContext
     ) -> "Iterable[Tensor]":
         """Yield for each group its k noisy means, float32 [k, c * r]; the armed amounts pay for them."""
         from tasks.inference.engine.hidden_states import last_hidden
 
-        references = list(_references(settings, layout, bench))
-        states = last_hidden(bench.engine, self.pieces, references, self.sizes)
+        references = list(_references(settings, layout, context))
+        states = last_hidden(context.engine, self.pieces, references, self.sizes)
         for done, rows in enumerate(states, 1):
-            yield self._of_group(mechanism, settings, rows, bench.rng)
-            bench.progress("groups", done, len(self.pieces))
+            yield self._of_group(mechanism, settings, rows, context.rng)
+            context.progress("groups", done, len(self.pieces))
 
     def _of_group(
         self, mechanism: NoisyMean, settings: OneShotParameters, rows: "RowHidden", rng: RandomSource
@@ -401,18 +403,20 @@ class _Reading:
         return torch.cat(shots)
 
 
-def _references(settings: OneShotParameters, layout: Layout, bench: RunContext) -> Iterable[list[tuple[int, ...]]]:
+def _references(settings: OneShotParameters, layout: Layout, context: RunContext) -> Iterable[list[tuple[int, ...]]]:
     """Yield for each group the tokens of its units' documents."""
-    tokens = partial(reference_tokens, bench.engine.model.tokenizer, max_reference_tokens=settings.max_reference_tokens)
-    for units in rows_of(layout.sources(), 1, settings, bench):
+    tokens = partial(
+        reference_tokens, context.engine.model.tokenizer, max_reference_tokens=settings.max_reference_tokens
+    )
+    for units in rows_of(layout.sources(), 1, settings, context):
         yield [tokens(unit.text) for unit in units]
 
 
-def _prompts(settings: OneShotParameters, adapter: "Adapter", bench: RunContext) -> list[tuple[int, ...]]:
+def _prompts(settings: OneShotParameters, adapter: "Adapter", context: RunContext) -> list[tuple[int, ...]]:
     """Return for each group the prompt with its soft tokens; too long ones are refused before anything is spent."""
     from tasks.inference.engine.shapes import Sizes
 
-    model, size = bench.engine.model, adapter.meta.soft_tokens
+    model, size = context.engine.model, adapter.meta.soft_tokens
     pieces = [writing_pieces(model.tokenizer, adapter.meta.wording, shown) for shown in settings.shown]
     firsts = range(model.vocabulary, model.vocabulary + size * len(pieces), size)
     prompts = [piece.around(tuple(range(first, first + size))) for piece, first in zip(pieces, firsts, strict=True)]
@@ -420,7 +424,7 @@ def _prompts(settings: OneShotParameters, adapter: "Adapter", bench: RunContext)
     return prompts
 
 
-def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContext) -> RunContext:
+def _writing(adapter: "Adapter", means: "Tensor", noise: float, context: RunContext) -> RunContext:
     """Return a run context whose model has the soft tokens of all groups."""
     import torch
 
@@ -428,8 +432,8 @@ def _writing(adapter: "Adapter", means: "Tensor", noise: float, bench: RunContex
 
     soft = [torch.stack([adapter.soft_tokens(mean, noise) for mean in shots]).mean(0) for shots in means]
     # The models of other processes lack these tokens.
-    engine = Engine(bench.engine.model.with_soft_tokens(torch.cat(soft)), memory=bench.engine.memory)
-    return replace(bench, engine=engine, workers=None)
+    engine = Engine(context.engine.model.with_soft_tokens(torch.cat(soft)), memory=context.engine.memory)
+    return replace(context, engine=engine, workers=None)
 
 
 def _adapter_of_request(settings: OneShotParameters) -> KnownAdapter:

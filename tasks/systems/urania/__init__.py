@@ -98,7 +98,7 @@ class Urania(System):
             amount=ask.amount or Amount(),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Release keywords, centres, sizes and counts, then have them named.
 
         Raises:
@@ -112,7 +112,7 @@ class Urania(System):
         settings = self._typed_parameters(parameters)
         stages = Stages.of(settings, plan.amount)
         plan.require_invoking(stages.events)
-        return UraniaRun.of(settings, stages, plan, bench).generated()
+        return UraniaRun.of(settings, stages, plan, context).generated()
 
     def _typed_parameters(self, parameters: BaseModel) -> UraniaParameters:
         if not isinstance(parameters, UraniaParameters):

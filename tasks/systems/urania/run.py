@@ -39,19 +39,19 @@ class UraniaRun:
     parameters: UraniaParameters
     stages: Stages
     plan: Plan
-    bench: RunContext
+    context: RunContext
     tools: Tools
     choose: KeywordAssigner
 
     @classmethod
-    def of(cls, parameters: UraniaParameters, stages: Stages, plan: Plan, bench: RunContext) -> "UraniaRun":
+    def of(cls, parameters: UraniaParameters, stages: Stages, plan: Plan, context: RunContext) -> "UraniaRun":
         """Build the run; nothing is read or spent yet.
 
         Raises:
             As `Tools.of`.
         """
-        tools = Tools.of(parameters, plan.blocks, bench, (*SCHEMAS, KEEP_SCHEMA))
-        return cls(parameters, stages, plan, bench, tools, _keyword_assigner(parameters, bench))
+        tools = Tools.of(parameters, plan.blocks, context, (*SCHEMAS, KEEP_SCHEMA))
+        return cls(parameters, stages, plan, context, tools, _keyword_assigner(parameters, context))
 
     @property
     def units(self) -> PrivateUnits:
@@ -64,7 +64,7 @@ class UraniaRun:
         Raises:
             StepLost: an interrupted run has paid for a stage and lost it.
         """
-        self.bench.begin_steps(self.plan)
+        self.context.begin_steps(self.plan)
         # Every stage takes place, for any released values before it: the armed amounts are public.
         _ = self.keywords, self.centres, self.sizes, self.chosen
         insights = self._insights()
@@ -77,14 +77,14 @@ class UraniaRun:
         if self.parameters.keywords.charged:
             figures["keywords_released"] = len(self.keywords)
             figures["public_topics_added"] = len(self.chosen[0]) - len(self.keywords)
-        texts = tuple(as_text(insight, self.bench) for insight in insights)
+        texts = tuple(as_text(insight, self.context) for insight in insights)
         return Generated(texts, {name: str(value) for name, value in figures.items()})
 
     @cached_property
     def keywords(self) -> list[str]:
         """The closed set, in its public order; empty if nothing could be released."""
         refine = refiner_for(self.parameters.keywords, self.tools.write, self.tools.embed)
-        return self.stages.keywords.draw(self._stage_budget("keywords", 0), self._facets, self.bench.rng, refine)
+        return self.stages.keywords.draw(self._stage_budget("keywords", 0), self._facets, self.context.rng, refine)
 
     @cached_property
     def closed(self) -> list[str]:
@@ -105,7 +105,7 @@ class UraniaRun:
     @cached_property
     def centres(self) -> Centroids:
         """The released centres."""
-        clusterer, rng = self.stages.clusterer, self.bench.rng
+        clusterer, rng = self.stages.clusterer, self.context.rng
         public = points_of(self.tools.embed, [*self.keywords, *PUBLIC_TOPICS])
 
         def draw(points: NDArray[np.float32]) -> Json:
@@ -129,7 +129,7 @@ class UraniaRun:
         """The noisy number of units of each planned cluster."""
         histogram = self.stages.sizes
         released = self._stage_budget("sizes", len(self.stages.events) - 2).release(
-            0, self._counts, lambda counts: _counts_to_json(histogram.draw(counts, self.bench.rng))
+            0, self._counts, lambda counts: _counts_to_json(histogram.draw(counts, self.context.rng))
         )
         return cast("list[int]", released)
 
@@ -139,7 +139,7 @@ class UraniaRun:
         histogram = self.stages.histogram
 
         def draw(counts: list[int]) -> Json:
-            return {"keywords": list(self.closed), "counts": _counts_to_json(histogram.draw(counts, self.bench.rng))}
+            return {"keywords": list(self.closed), "counts": _counts_to_json(histogram.draw(counts, self.context.rng))}
 
         released = self._stage_budget("histogram", len(self.stages.events) - 1).release(0, self._choices, draw)
         fields = cast("dict[str, Any]", released)
@@ -216,14 +216,16 @@ class UraniaRun:
         return self.units.facets
 
     def _stage_budget(self, name: str, first: int) -> PlannedStageBudget:
-        return PlannedStageBudget(self.bench, name, first)
+        return PlannedStageBudget(self.context, name, first)
 
 
 def _counts_to_json(counts: list[int]) -> Json:
     return list(counts)
 
 
-def _keyword_assigner(parameters: UraniaParameters, bench: RunContext) -> KeywordAssigner:
+def _keyword_assigner(parameters: UraniaParameters, context: RunContext) -> KeywordAssigner:
     if parameters.choice == "embedding":
         return IndexKeywordAssigner()
-    return ModelKeywordAssigner.of(bench.engine, bench.in_tenths("choosing keywords"), parameters.keywords_of_a_unit)
+    return ModelKeywordAssigner.of(
+        context.engine, context.in_tenths("choosing keywords"), parameters.keywords_of_a_unit
+    )

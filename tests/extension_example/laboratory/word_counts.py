@@ -58,7 +58,7 @@ class WordCounts(System):
             amount=ask.amount or Amount(),
         )
 
-    def generate(self, plan: Plan, parameters: BaseModel, bench: RunContext) -> Generated:
+    def generate(self, plan: Plan, parameters: BaseModel, context: RunContext) -> Generated:
         """Count the words in the texts of all units, once and after it was paid for, and write a text of each count."""
         words = _words(parameters)
         histogram = WordHistogram.calibrated(plan.amount, len(words))
@@ -66,17 +66,17 @@ class WordCounts(System):
 
         def counts() -> list[int]:
             found = [0] * len(words)
-            for lot in bench.lots(plan.blocks):
+            for lot in context.lots(plan.blocks):
                 for placed in lot.units:
                     own = set(placed.unit.text.lower().split())
                     found = [count + (word in own) for count, word in zip(found, words, strict=True)]
             return found
 
         def draw(private: list[int]) -> Json:
-            return list(histogram.draw(private, bench.rng))
+            return list(histogram.draw(private, context.rng))
 
-        bench.begin_steps(plan)
-        released = bench.release("counts", [0], counts, draw)
+        context.begin_steps(plan)
+        released = context.release("counts", [0], counts, draw)
         texts = (f"{word}: {count}" for word, count in zip(words, released, strict=True))
         return Generated(tuple(GeneratedText(text, tokens=3, complete=True) for text in texts))
 

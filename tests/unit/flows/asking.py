@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.approvals.build_review import build_publish_review, build_spend_review
-from flows.approvals.request_review import RequestReviewInput
 from flows.approvals.review import Review
+from flows.approvals.review_input import RequestReviewInput
 from models_db.values.canonical_json import encode_canonical
 from tasks.accounting.lifetime_claims import lifetime_claim
 from tasks.common.files import FileTable

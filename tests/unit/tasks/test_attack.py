@@ -8,7 +8,7 @@ import pytest
 import tasks.evaluate
 from models_db.home import ProjectHome
 from tasks.attack import attack_release, copied, everything_there_is, tools_at_hand, units_of
-from tasks.attacks.canaries import split_twin
+from tasks.attacks.public_twin import split_twin
 from tasks.attacks.registry import ATTACKS
 from tasks.common import progress
 from tasks.corpus.ingest import ingest

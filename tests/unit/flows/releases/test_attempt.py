@@ -111,4 +111,4 @@ def test_the_corpus_is_split_by_the_split_of_the_attempt(monkeypatch: pytest.Mon
     monkeypatch.setattr(flows.releases.execute, "precision_of", lambda parameters: "float32")
     for own in splits:
         run: Any = SimpleNamespace(quote=quote, workspace=workspace, split=own, **unused)
-        assert flows.releases.execute.prepare_bench(run, "cpu", 1).split == own
+        assert flows.releases.execute.prepare_context(run, "cpu", 1).split == own

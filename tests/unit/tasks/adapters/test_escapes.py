@@ -152,15 +152,15 @@ def summarised(system: str, bound: int, notes: Notes, folder: Path, patch: pytes
     known = planted(system, patch) if kind is OneShotParameters else {}
     wanted = kind.model_validate(GIVEN | own | known | {"groups_per_unit": bound})
     corpus = store(ProjectHome(folder / "home"), folder / "notes.jsonl", sections_and_cafe(notes), "section")
-    made = bench(corpus, diary)
+    made = context(corpus, diary)
     plan = maker.plan(ask(wanted, AMOUNT, blocks=BLOCKS))
     generated = maker.generate(plan, wanted, made)
     diary.seen += [generated.released, generated.texts]
     return diary, plan
 
 
-def bench(corpus: Any, diary: Diary) -> RunContext:
-    made = Workshop(corpus, BLOCKS).bench(arm=lambda *what: diary.seen.append(what))
+def context(corpus: Any, diary: Diary) -> RunContext:
+    made = Workshop(corpus, BLOCKS).context(arm=lambda *what: diary.seen.append(what))
     tell = lambda *what: diary.seen.append(what)  # noqa: E731
     return type(made)(**{**vars(made), "engine": Engine(model_for("float32"), 4, 2**30), "progress": tell})
 
@@ -273,7 +273,7 @@ class Attempts:
                     raise Killed
 
             made = replace(
-                Workshop(self.corpus).bench(arm=arm, stops=self.wanted.form is not None),
+                Workshop(self.corpus).context(arm=arm, stops=self.wanted.form is not None),
                 earlier=earlier,
                 journal=WatchedJournal(journal.begin, drawn),
             )

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from tasks.attacks.canaries import MOST_NONMEMBERS, CorpusDocument, TwinSplit, shuffled, split_twin
+from tasks.attacks.canaries import CorpusDocument
+from tasks.attacks.public_twin import MOST_NONMEMBERS, TwinSplit, shuffled, split_twin
 from tasks.mechanisms.core.rng import OS_RANDOM, DeterministicRandom
 from tests.refusals import refusal
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.attacks.canaries import AttackInput, make_canaries
+from tasks.attacks.attack_input import AttackInput
+from tasks.attacks.canaries import make_canaries
 from tasks.attacks.registry import ATTACKS, possible
 from tasks.mechanisms.core.rng import DeterministicRandom
 from tasks.text.public_models import Entity

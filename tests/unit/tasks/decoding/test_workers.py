@@ -16,9 +16,9 @@ import torch
 from models_db.errors import Refused
 from tasks.common.faults import TaskFailed
 from tasks.corpus.store import Corpus
-from tasks.decoding.generate import Workers
 from tasks.decoding.journal import ResumeState
 from tasks.decoding.run_context import RunContext
+from tasks.decoding.workers import Workers
 from tasks.inference.embeddings.parallel import WorkerSpec
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.planning import shared_parameters
@@ -67,7 +67,7 @@ class OnlyHere(Refused):
 
 @dataclass
 class Desk:
-    """A bench that two processes draw for, and what it was told."""
+    """A context that two processes draw for, and what it was told."""
 
     corpus: Any
     workers: Workers | None = TWO
@@ -75,10 +75,10 @@ class Desk:
     steps: list[dict[int, list[float]]] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
 
-    def bench(self, **changes: Any) -> RunContext:
+    def context(self, **changes: Any) -> RunContext:
         """Everything that happens is written down."""
         return replace(
-            Workshop(self.corpus).bench(arm=self._arm),
+            Workshop(self.corpus).context(arm=self._arm),
             workers=self.workers,
             journal=WatchedJournal(step=self._drawn),
             progress=lambda what, done, total: self.done.append(done),
@@ -101,8 +101,8 @@ class Desk:
         self.steps.append({number: list(values) for number, values in drawn.items()})
 
 
-def made(system: Any, wanted: Any, bench: RunContext, **facts: Any) -> Generated:
-    found: Generated = system.generate(system.plan(ask(wanted, **facts)), wanted, bench)
+def made(system: Any, wanted: Any, context: RunContext, **facts: Any) -> Generated:
+    found: Generated = system.generate(system.plan(ask(wanted, **facts)), wanted, context)
     return found
 
 
@@ -120,13 +120,13 @@ def test_two_processes_draw_what_one_draws() -> None:
 
 def _public(wanted: Any, workers: Workers | None) -> Generated:
     system = PublicOnly()
-    return system.generate(system.plan(ask(wanted, None)), wanted, Desk(NoCorpus(), workers).bench())
+    return system.generate(system.plan(ask(wanted, None)), wanted, Desk(NoCorpus(), workers).context())
 
 
 @pytest.mark.slow
 def test_every_instalment_is_armed_once_and_every_draw_written_down(corpus: Corpus) -> None:
     desk, wanted = Desk(corpus), ink(samples=5, batches=5, instalment=3, max_new_tokens=8)
-    texts = made(InvisibleInk(), wanted, desk.bench()).texts
+    texts = made(InvisibleInk(), wanted, desk.context()).texts
     assert desk.armed == [0, 1, 2]
     assert {number: len(tokens) for number, tokens in desk.tokens().items()} == dict.fromkeys(range(5), 8)
     assert [text.tokens for text in texts] == [8] * 5
@@ -139,12 +139,12 @@ def test_every_instalment_is_armed_once_and_every_draw_written_down(corpus: Corp
 @pytest.mark.slow
 def test_what_is_drawn_already_goes_to_the_worker_that_goes_on(corpus: Corpus) -> None:
     wanted, first = ink(samples=3, batches=3, instalment=3, max_new_tokens=6), Desk(corpus)
-    made(InvisibleInk(), wanted, first.bench())
+    made(InvisibleInk(), wanted, first.context())
     left = {number: tokens[: 3 - number] for number, tokens in first.tokens().items()}
     kept = {number: first.steps[-1].get(number, [0, 3, 9, 0])[1:] for number in left}
     desk = Desk(corpus, armed=[0])
     earlier = ResumeState({"batches_per_block": "3"}, left, kept, armed=1, lost=1)
-    texts = made(InvisibleInk(), wanted, desk.bench(earlier=earlier)).texts
+    texts = made(InvisibleInk(), wanted, desk.context(earlier=earlier)).texts
     assert [text.tokens for text in texts] == [5, 5, 5]  # one draw of each is lost
     assert {number: len(tokens) for number, tokens in desk.tokens().items()} == {0: 2, 1: 3, 2: 4}
     assert desk.armed == [0, 1]  # the sixth draw of a text is in the second instalment
@@ -155,7 +155,7 @@ def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus, mon
     """A byte of random text ends a sentence now and then; most texts get all of their 5 public tokens."""
     monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 5)
     wanted, whole = ink(samples=4, batches=4, max_new_tokens=6, instalment=3), Desk(corpus)
-    texts = made(InvisibleInk(), wanted, whole.bench()).texts
+    texts = made(InvisibleInk(), wanted, whole.context()).texts
     assert all(text.tokens - text.facts["completion_tokens"] == 6 for text in texts)
     assert sum(text.facts["completion_tokens"] for text in texts) > 5
     assert whole.armed == [0, 1]
@@ -166,7 +166,7 @@ def test_workers_complete_sentences_and_go_on_with_the_count(corpus: Corpus, mon
     assert [kept[number][0] for number in going] == [1] * len(going)
     desk = Desk(corpus, armed=[0, 1])
     earlier = ResumeState({"batches_per_block": "4"}, half, kept, armed=2, lost=1)
-    rest = made(InvisibleInk(), wanted, desk.bench(earlier=earlier)).texts
+    rest = made(InvisibleInk(), wanted, desk.context(earlier=earlier)).texts
     assert all(rest[number].facts["draws"] == 6 for number in range(4))
     assert all(rest[number].tokens - rest[number].facts["completion_tokens"] == 6 for number in range(4))
     assert desk.armed == [0, 1]
@@ -178,7 +178,7 @@ def test_both_mechanisms_of_private_prediction_are_armed_before_a_worker_tests(c
         {"samples": 4, "references": 2, "max_new_tokens": 6, "temperature": "1", "private_tokens": 2, "batches": 4}
     )
     desk = Desk(corpus)
-    texts = made(PrivatePrediction(), wanted, desk.bench()).texts
+    texts = made(PrivatePrediction(), wanted, desk.context()).texts
     assert len(texts) == 4
     assert desk.armed == [0, 0]
 
@@ -197,7 +197,7 @@ def test_both_mechanisms_of_private_prediction_are_armed_before_a_worker_tests(c
 )
 def test_a_worker_that_fails_ends_the_others(corpus: Corpus, load: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words) as told:
-        made(InvisibleInk(), ink(samples=3, batches=3), Desk(corpus, Workers(load, (PLACE,))).bench())
+        made(InvisibleInk(), ink(samples=3, batches=3), Desk(corpus, Workers(load, (PLACE,))).context())
     assert "Smith" not in told.value.diagnostics()
     assert told.value.facts
     assert active_children() == []
@@ -212,9 +212,9 @@ def test_a_refused_instalment_ends_the_workers(corpus: Corpus) -> None:
             raise PermissionError
         desk.armed.append(instalment)
 
-    bench = replace(desk.bench(), arm=arm)
+    context = replace(desk.context(), arm=arm)
     with pytest.raises(PermissionError):
-        made(InvisibleInk(), ink(samples=3, batches=3, instalment=3), bench)
+        made(InvisibleInk(), ink(samples=3, batches=3, instalment=3), context)
     assert max(map(len, desk.tokens().values())) == 3  # nobody has drawn what was not armed
     assert active_children() == []
 
@@ -245,8 +245,8 @@ def waiting(folder: Path, device: str) -> LanguageModel:
 def _run(folder: Path) -> None:
     """A run that is going to be killed."""
     system = PublicOnly()
-    bench = Desk(NoCorpus(), Workers(partial(waiting, folder), (PLACE, PLACE))).bench()
-    system.generate(system.plan(ask(baseline(), None)), baseline(), bench)
+    context = Desk(NoCorpus(), Workers(partial(waiting, folder), (PLACE, PLACE))).context()
+    system.generate(system.plan(ask(baseline(), None)), baseline(), context)
 
 
 # --- where they compute ----------------------------------------------------------------------------------------
@@ -291,4 +291,4 @@ def test_a_group_of_devices_is_divided_among_workers(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_there_is_no_worker_without_a_text(corpus: Corpus) -> None:
-    assert len(made(InvisibleInk(), ink(samples=1, batches=1), Desk(corpus).bench()).texts) == 1
+    assert len(made(InvisibleInk(), ink(samples=1, batches=1), Desk(corpus).context()).texts) == 1

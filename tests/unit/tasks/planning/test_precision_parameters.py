@@ -67,6 +67,6 @@ def test_a_run_loads_what_was_approved(precision: Precision, monkeypatch: pytest
     wanted: Any = priced(parameters=parameters(precision=precision))
     assert isinstance(wanted.parameters, PrivateDecodingParameters)
     with pytest.raises(Loaded):
-        flows.releases.execute.prepare_bench(SimpleNamespace(quote=wanted), "cpu", 1)  # type: ignore[arg-type]
+        flows.releases.execute.prepare_context(SimpleNamespace(quote=wanted), "cpu", 1)  # type: ignore[arg-type]
     assert asked == [("tiny", "cpu", precision)]
     assert precision_of(wanted.parameters) == precision

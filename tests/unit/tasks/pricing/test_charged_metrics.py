@@ -41,7 +41,7 @@ def measuring(workshop: Workshop, quote: Any, kept: list[tuple[str, Json]], **kn
 
     journal = WatchedJournal(drawing=lambda name: workshop.seen.append(("begun", name)), result=keep)
     return Measuring(
-        quote.plan, quote.charged, (), replace(workshop.bench(), steps=ReleaseSteps(**known), journal=journal)
+        quote.plan, quote.charged, (), replace(workshop.context(), steps=ReleaseSteps(**known), journal=journal)
     )
 
 
@@ -123,7 +123,7 @@ def test_each_metric_is_armed_before_a_unit_is_read_and_kept_before_the_next(cor
 def test_nothing_is_read_for_a_metric_that_may_not_be_armed(corpus: Corpus) -> None:
     workshop, quote, kept = Workshop(corpus), priced(evaluation=TWO), []
     draw = measuring(workshop, quote, kept)
-    draw = replace(draw, bench=workshop.bench(arm=refusing((len(quote.plan.invocations), 0))))
+    draw = replace(draw, context=workshop.context(arm=refusing((len(quote.plan.invocations), 0))))
     with pytest.raises(PermissionError):
         draw(METRICS["dp_length"], SUBJECT)
     assert [step[0] for step in workshop.seen] == ["arm"]

@@ -8,20 +8,15 @@ from typing import Any, cast
 import pytest
 
 from models_db.values.amounts import Amount
-from tasks.decoding.generate import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import NoEngine
 from tasks.evaluate import not_measured
 from tasks.evaluation.registry import METRICS
 from tasks.inference.backends.chat_completions import HttpBackend
 from tasks.inference.backends.endpoints import Endpoint, EndpointUnknown
 from tasks.inference.backends.text_backend import Sampling
-from tasks.pricing.model_facts import (
-    EXTERNAL_FACT,
-    ExternalCost,
-    model_facts,
-    require_public_prompts,
-    with_external_fact,
-)
+from tasks.pricing.external_models import FACT, Cost, require_public_prompts, with_external_fact
+from tasks.pricing.model_facts import model_facts
 from tasks.release.approved_request import ApprovedRequest
 from tasks.systems.registry import SYSTEMS
 from tasks.values.plan import PlanInputs
@@ -58,7 +53,7 @@ def test_only_who_says_so_may_use_it() -> None:
 
 def test_it_stands_among_the_public_parameters() -> None:
     made = with_external_fact(plan(), NAMED, OFFICE.revision)
-    assert made.facts[EXTERNAL_FACT] == "external model: sees only DP outputs (qwen3-32b at llm.example.org)"
+    assert made.facts[FACT] == "external model: sees only DP outputs (qwen3-32b at llm.example.org)"
     assert with_external_fact(plan(), "tiny", "1") == plan()
 
 
@@ -71,20 +66,20 @@ def test_whoever_verifies_a_release_refuses_one_that_private_text_would_have_lef
 
 def test_a_cost_follows_from_the_plan() -> None:
     priced = OFFICE.model_copy(update={"price_in": Decimal("0.25"), "price_out": Decimal(2), "currency": "EUR"})
-    cost = ExternalCost.of(plan(), "x" * 41, priced)
+    cost = Cost.of(plan(), "x" * 41, priced)
     assert (cost.requests, cost.tokens_in, cost.tokens_out) == (1000, 51_000, 100_000)
     assert cost.money == "0.22 EUR"  # 0.01275 + 0.2, rounded up
     assert cost.seconds is None
-    assert ExternalCost.of(plan(), "x", OFFICE).money is None
+    assert Cost.of(plan(), "x", OFFICE).money is None
 
 
 def test_a_plan_says_how_many_prompts_there_are_where_it_is_not_one_for_each_text() -> None:
-    assert ExternalCost.of(replace(plan(), prompts=7000), "", OFFICE).requests == 7000
+    assert Cost.of(replace(plan(), prompts=7000), "", OFFICE).requests == 7000
 
 
 def test_the_time_is_that_of_the_tighter_limit() -> None:
     def seconds(**limits: int) -> int | None:
-        return ExternalCost.of(plan(), "", OFFICE.model_copy(update=limits)).seconds
+        return Cost.of(plan(), "", OFFICE.model_copy(update=limits)).seconds
 
     assert seconds(per_minute=60) == 1000
     assert seconds(tokens_per_minute=140_000) == 60
@@ -101,9 +96,9 @@ def test_whoever_reaches_for_the_engine_is_told_by_name() -> None:
 def test_the_bench_writes_with_whom_it_was_given(tmp_path: Path) -> None:
     with ModelServer() as server:
         outside = HttpBackend.of(server.endpoint(), tmp_path, lambda what, done, total: None)
-        bench = replace(Workshop(NoCorpus()).bench(), outside=outside, engine=cast(Any, NoEngine(NAMED)))
-        assert text_backend(bench) is outside
-        assert len(text_backend(bench).write(["a note"], Sampling(4, Decimal(1)))) == 1
+        context = replace(Workshop(NoCorpus()).context(), outside=outside, engine=cast(Any, NoEngine(NAMED)))
+        assert text_backend(context) is outside
+        assert len(text_backend(context).write(["a note"], Sampling(4, Decimal(1)))) == 1
         assert server.prompts == ["a note"]
 
 

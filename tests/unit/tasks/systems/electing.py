@@ -70,14 +70,14 @@ class Writing:
         return [Completion(text, len(text), True) for text in texts]
 
 
-def running(bench: RunContext, wanted: EvolutionParameters, writing: Writing, rho: int = RHO) -> EvolutionRun:
-    """A run over a bench, with its own plan."""
+def running(context: RunContext, wanted: EvolutionParameters, writing: Writing, rho: int = RHO) -> EvolutionRun:
+    """A run over a context, with its own plan."""
     plan = PrivateEvolution().plan(ask(wanted, Amount(rho)))
     return EvolutionRun(
         wanted,
         Schedule.of(wanted, Amount(rho)),
         plan,
-        replace(bench, outside=writing, prompt=LABELLED if wanted.labels else bench.prompt),
+        replace(context, outside=writing, prompt=LABELLED if wanted.labels else context.prompt),
         Letters(),
-        VoteHistogram(bench, plan.blocks, wanted.labels, Letters()),
+        VoteHistogram(context, plan.blocks, wanted.labels, Letters()),
     )

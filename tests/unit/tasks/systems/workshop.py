@@ -1,4 +1,4 @@
-"""A bench with a tiny model and a corpus that writes down when it is read."""
+"""A context with a tiny model and a corpus that writes down when it is read."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -108,13 +108,13 @@ class NoCorpus:
 
 @dataclass(frozen=True)
 class Workshop:
-    """A bench whose every reading and arming is on one list, in order."""
+    """A context whose every reading and arming is on one list, in order."""
 
     corpus: Any
     blocks: int = 1
     seen: list[Step] = field(default_factory=list)
 
-    def bench(
+    def context(
         self,
         rng: RandomSource | None = None,
         *,
@@ -123,7 +123,7 @@ class Workshop:
         arm: Callable[[int, int], None] | None = None,
         description: str = "Short notes.",
     ) -> RunContext:
-        """A bench over the corpus; `arm` is called after the arming is written down."""
+        """A context over the corpus; `arm` is called after the arming is written down."""
 
         def armed(sequence: int, instalment: int) -> None:
             self.seen.append(("arm", sequence, instalment))

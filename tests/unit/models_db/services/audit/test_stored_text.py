@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from models_db.services.audit.log import stored_object
+from models_db.services.audit.stored_text import stored_object
 from tests.refusals import refusal
 
 

@@ -12,8 +12,8 @@ from tasks.analysis.facets.extractor import Extractor
 from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.facets.parallel import SpreadExtractor, spread_extractor
 from tasks.corpus.store import Corpus
-from tasks.decoding.generate import Workers
 from tasks.decoding.run_context import RunContext
+from tasks.decoding.workers import Workers
 from tasks.inference.embeddings import parallel
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.parallel import WorkerSpec, spread_embedder
@@ -39,29 +39,29 @@ def corpus(tmp_path: Path) -> Corpus:
 
 
 @pytest.fixture
-def bench(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunContext]:
+def context(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunContext]:
     """Two threads work for it; their embedder counts letters."""
     monkeypatch.setattr(parallel, "load_embedder", lambda *_: Letters())
     runner, load = ThreadRunner(), partial(load_tiny_that_ends, "tiny")
     engine = Engine(load("cpu"), memory=2**26)
-    yield replace(Workshop(corpus).bench(), engine=engine, workers=Workers(load, PLACES, runner))
+    yield replace(Workshop(corpus).context(), engine=engine, workers=Workers(load, PLACES, runner))
     runner.close()
 
 
 def ignore(done: int, of: int) -> None: ...
 
 
-def extractor(bench: RunContext, settings: FacetSettings) -> Extractor:
-    return spread_extractor(bench.workers, bench.engine, bench.device, settings, bench.text_shards, ignore)
+def extractor(context: RunContext, settings: FacetSettings) -> Extractor:
+    return spread_extractor(context.workers, context.engine, context.device, settings, context.text_shards, ignore)
 
 
-def test_units_have_the_points_and_facets_that_they_have_alone(bench: RunContext, tmp_path: Path) -> None:
+def test_units_have_the_points_and_facets_that_they_have_alone(context: RunContext, tmp_path: Path) -> None:
     wanted = UraniaParameters(facets=BY_MODEL)
-    alone = replace(bench, workers=None)
+    alone = replace(context, workers=None)
     first = PrivateUnits(alone, range(1), extractor_with_progress(wanted, alone, ignore), Letters())
     assert any(each.keywords for each in first.facets)
     for cache in (None, tmp_path / "derived"):  # with a cache, an entry is a unit's
-        far = replace(bench, cache=cache)
+        far = replace(context, cache=cache)
         extract = extractor_with_progress(wanted, far, ignore)
         units = PrivateUnits(
             far, range(1), extract, spread_embedder(far.workers, Letters(), "letters", far.device, far.text_shards)
@@ -71,17 +71,21 @@ def test_units_have_the_points_and_facets_that_they_have_alone(bench: RunContext
         assert extract.name == extractor_with_progress(wanted, alone, ignore).name
 
 
-def test_what_costs_next_to_nothing_stays_here(bench: RunContext) -> None:
-    assert not isinstance(extractor(bench, FacetSettings()), SpreadExtractor)
-    assert isinstance(extractor(bench, BY_MODEL), SpreadExtractor)
+def test_what_costs_next_to_nothing_stays_here(context: RunContext) -> None:
+    assert not isinstance(extractor(context, FacetSettings()), SpreadExtractor)
+    assert isinstance(extractor(context, BY_MODEL), SpreadExtractor)
     letters = Letters()
-    assert spread_embedder(None, letters, "letters", "cpu", bench.text_shards) is letters
-    assert spread_embedder(bench.workers, letters, "letters", bench.device, bench.text_shards)(["public"]).shape == (
+    assert spread_embedder(None, letters, "letters", "cpu", context.text_shards) is letters
+    assert spread_embedder(context.workers, letters, "letters", context.device, context.text_shards)(
+        ["public"]
+    ).shape == (
         1,
         27,
     )
     assert letters.asked == ["public"]
-    assert points_of(spread_embedder(bench.workers, letters, "letters", bench.device, bench.text_shards), []).shape == (
+    assert points_of(
+        spread_embedder(context.workers, letters, "letters", context.device, context.text_shards), []
+    ).shape == (
         0,
         27,
     )

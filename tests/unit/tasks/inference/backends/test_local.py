@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from tasks.decoding.generate import text_backend
+from tasks.decoding.public_sampling import text_backend
 from tasks.inference.backends.text_backend import Completion, Sampling, TextBackend
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tests.tiny_model import tiny_model
@@ -14,12 +14,12 @@ HOW = Sampling(6, Decimal(1))
 
 
 def backend() -> TextBackend:
-    return text_backend(Workshop(NoCorpus()).bench())
+    return text_backend(Workshop(NoCorpus()).context())
 
 
 def test_one_text_for_each_prompt_and_nothing_is_read_or_paid() -> None:
     workshop = Workshop(NoCorpus())
-    found = text_backend(workshop.bench()).write(["a note", "a longer note", "a note"], HOW)
+    found = text_backend(workshop.context()).write(["a note", "a longer note", "a note"], HOW)
     assert [type(text) for text in found] == [Completion] * 3
     assert [text.tokens for text in found] == [6] * 3
     assert not any(text.complete for text in found)

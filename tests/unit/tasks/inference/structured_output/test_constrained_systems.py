@@ -62,7 +62,7 @@ def asked(system: System, **changes: Any) -> Any:
 def make(system: System, corpus: Corpus, parameters: Any = None, workshop: Workshop | None = None) -> Generated:
     wanted = parameters or asked(system)
     plan = system.plan(ask(wanted, governed=False))
-    return system.generate(plan, wanted, (workshop or Workshop(corpus)).bench(stops=True))
+    return system.generate(plan, wanted, (workshop or Workshop(corpus)).context(stops=True))
 
 
 SYSTEMS = [InvisibleInk(), PrivatePrediction(), PrivateIcl(), FewShotGeneration(), PublicOnly(), NonPrivate()]

@@ -51,7 +51,7 @@ def told(said: Sequence[str]) -> dict[str, str]:
 
 def everything(corpus: Corpus, extract: Any, blocks: int = 1) -> dict[str, tuple[Any, ...]]:
     """By unit: its facets, its point, whether it is sampled, and what it chooses."""
-    units = PrivateUnits(Workshop(corpus, blocks).bench(), range(blocks), extract, Letters())
+    units = PrivateUnits(Workshop(corpus, blocks).context(), range(blocks), extract, Letters())
     words = ["kettle", "violin", "tax form"]
     chosen = IndexKeywordAssigner()(units.facets, units.points, words, Letters()(words), 2)
     taken = units.sampled(Decimal("0.5"))
@@ -78,13 +78,13 @@ def test_the_units_of_all_blocks_are_read(tmp_path):
 @pytest.mark.parametrize("least", [1, 3])
 def test_units_are_the_same_in_the_same_order_however_many_are_read_together(tmp_path, monkeypatch, least):
     corpus, extract = corpus_of(tmp_path / "whole", told(SAYING)), extractor_for(FacetSettings())
-    bench = Workshop(corpus, 3).bench()
-    together = PrivateUnits(bench, (2, 0, 1), extract, Letters())
-    batches = bench.corpus.batches(bench.scheme, bench.split, 1, [(block, 0, 0) for block in range(3)])
+    context = Workshop(corpus, 3).context()
+    together = PrivateUnits(context, (2, 0, 1), extract, Letters())
+    batches = context.corpus.batches(context.scheme, context.split, 1, [(block, 0, 0) for block in range(3)])
     assert together.ids == [row.unit for block in (2, 0, 1) for row in batches[block, 0, 0]]
     monkeypatch.setattr(run_context, "lots", partial(run_context.lots, least=least))
     monkeypatch.setattr(private_units, "UNITS_AT_ONCE", least)
-    apart = PrivateUnits(bench, (2, 0, 1), extract, Letters())
+    apart = PrivateUnits(context, (2, 0, 1), extract, Letters())
     assert len(list(apart.lots())) > 1
     assert apart.ids == together.ids
     assert apart.facets == together.facets
@@ -132,10 +132,10 @@ def test_progress_does_not_tell_how_many_units_there_are(tmp_path, keeping):
         steps: list[tuple[str, int, int]] = []
         corpus = corpus_of(tmp_path / str(count), {f"unit {number}": f"kettle {number}" for number in range(count)})
         folder = tmp_path / f"kept {count}" if keeping else None
-        bench = replace(Workshop(corpus).bench(), progress=lambda *step: steps.append(step), cache=folder)
-        progress = ShardProgress(bench.in_tenths("facets"))
-        extract = extractor_with_progress(UraniaParameters(), bench, progress)
-        assert len(PrivateUnits(bench, (0,), extract, Letters(), progress).facets) == count
+        context = replace(Workshop(corpus).context(), progress=lambda *step: steps.append(step), cache=folder)
+        progress = ShardProgress(context.in_tenths("facets"))
+        extract = extractor_with_progress(UraniaParameters(), context, progress)
+        assert len(PrivateUnits(context, (0,), extract, Letters(), progress).facets) == count
         return list(dict.fromkeys(steps))
 
     few, more = heard(BATCH - 1), heard(BATCH)
@@ -146,7 +146,7 @@ def test_progress_does_not_tell_how_many_units_there_are(tmp_path, keeping):
 
 def test_a_unit_of_which_nothing_is_found_has_no_point(tmp_path):
     corpus = corpus_of(tmp_path / "whole", {"silent": "?", "loud": "My violin"})
-    units = PrivateUnits(Workshop(corpus).bench(), (0,), Silent(), Letters())
+    units = PrivateUnits(Workshop(corpus).context(), (0,), Silent(), Letters())
     points = dict(zip(units.ids, units.points, strict=True))
     assert np.isnan(points["silent"]).all()
     assert np.isfinite(points["loud"]).all()

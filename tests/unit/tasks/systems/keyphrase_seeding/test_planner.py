@@ -96,11 +96,11 @@ def shop_of(tmp_path: Path, notes: Any) -> Workshop:
 
 
 def run(
-    shop: Workshop, wanted: KeyphraseParameters, amount: Amount = MUCH, **bench: Any
+    shop: Workshop, wanted: KeyphraseParameters, amount: Amount = MUCH, **context: Any
 ) -> tuple[Generated, Recording]:
     backend = Recording()
     worked: Any = NoEngine("external:somebody")
-    given = replace(shop.bench(OS_RANDOM), engine=worked, outside=backend, **bench)
+    given = replace(shop.context(OS_RANDOM), engine=worked, outside=backend, **context)
     return SYSTEM.generate(SYSTEM.plan(ask(wanted, amount)), wanted, given), backend
 
 
@@ -261,8 +261,8 @@ def test_a_system_prompt_of_each_label_is_asked_apart(workshop):
 
 def test_the_local_model_writes_too(workshop):
     wanted = asked(samples=2, max_new_tokens=6)
-    bench = workshop.bench(OS_RANDOM)
-    made = SYSTEM.generate(SYSTEM.plan(ask(wanted, MUCH)), wanted, bench)
+    context = workshop.context(OS_RANDOM)
+    made = SYSTEM.generate(SYSTEM.plan(ask(wanted, MUCH)), wanted, context)
     assert len(made.texts) == 2
     assert all(text.text for text in made.texts)
 
@@ -270,15 +270,15 @@ def test_the_local_model_writes_too(workshop):
 @pytest.mark.parametrize("wanted", [asked(samples=2, max_new_tokens=5000), asked(samples=2, max_new_tokens=1024)])
 def test_a_model_that_cannot_be_asked_is_found_out_before_anything_is_paid(workshop, wanted):
     with pytest.raises(ContextTooLong):
-        SYSTEM.generate(SYSTEM.plan(ask(wanted, MUCH)), wanted, workshop.bench(OS_RANDOM))
+        SYSTEM.generate(SYSTEM.plan(ask(wanted, MUCH)), wanted, workshop.context(OS_RANDOM))
     assert workshop.seen == []
 
 
 def test_phrases_for_which_a_model_has_no_room_are_left_out(workshop, monkeypatch):
     """They were paid for: a model that cannot read all of them is told some, at last none."""
-    bench = workshop.bench(OS_RANDOM)
+    context = workshop.context(OS_RANDOM)
     long = asked(samples=3, phrases_per_text=4, max_new_tokens=6, vocabulary={"method": "public", "words": LONG})
-    bare = len(bench.prompt.fill("public", None))
+    bare = len(context.prompt.fill("public", None))
     for room, told in ((10, 0), (100, 1), (150, 2), (900, 4)):
         heard: list[str] = []
 
@@ -289,7 +289,7 @@ def test_phrases_for_which_a_model_has_no_room_are_left_out(workshop, monkeypatc
             return [Completion("text", 1, True) for _ in prompts]
 
         monkeypatch.setattr(LocalBackend, "write", write)
-        made = SYSTEM.generate(SYSTEM.plan(ask(long, MUCH)), long, bench)
+        made = SYSTEM.generate(SYSTEM.plan(ask(long, MUCH)), long, context)
         assert len(made.texts) == 3
         assert [sum(word in prompt for word in LONG) for prompt in heard] == [told] * 3
 
@@ -473,7 +473,7 @@ def test_sums_are_kept_exactly():
 def test_a_plan_of_other_stages_is_not_carried_out(workshop):
     other = SYSTEM.plan(ask(asked(features=31), MUCH))
     with pytest.raises(ValueError, match="not those of the plan"):
-        SYSTEM.generate(other, asked(), workshop.bench(OS_RANDOM))
+        SYSTEM.generate(other, asked(), workshop.context(OS_RANDOM))
 
 
 def test_a_request_is_written_out_with_its_words():
@@ -499,9 +499,9 @@ def test_a_counted_vocabulary_keeps_the_words_that_units_come_near_to(workshop):
 
 
 def test_the_run_is_made_without_reading(workshop):
-    bench: RunContext = workshop.bench(OS_RANDOM)
+    context: RunContext = workshop.context(OS_RANDOM)
     make: Callable[..., KeyphraseRun] = KeyphraseRun.of
-    make(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), bench)
+    make(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), context)
     assert workshop.seen == []
 
 
@@ -510,7 +510,7 @@ DRAWN = ("vocabulary", "sketches", "sequences")
 
 def test_every_draw_is_reported(workshop: Workshop) -> None:
     told: list[tuple[str, int, int]] = []
-    bench = replace(workshop.bench(OS_RANDOM), progress=lambda *given: told.append(given))
-    KeyphraseRun.of(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), bench).generated()
+    context = replace(workshop.context(OS_RANDOM), progress=lambda *given: told.append(given))
+    KeyphraseRun.of(PRIVATE, Stages.of(PRIVATE, MUCH), SYSTEM.plan(ask(PRIVATE, MUCH)), context).generated()
     drawn = [given for given in told if given[0].startswith("drawing")]
     assert drawn == [(f"drawing {name}", done, 1) for name in DRAWN for done in (0, 1)]

@@ -35,7 +35,7 @@ def reader(tmp_path: Path, notes: Iterable[dict[str, str]] = NOTES, **changes: A
     folder = tmp_path / f"home{len(list(tmp_path.iterdir()))}"
     label = "ward" if wanted.labels else None
     corpus = store(ProjectHome(folder), tmp_path / f"{folder.name}.jsonl", notes, label)
-    return PhraseReader(wanted, Workshop(corpus).bench(), extractor_for(facets_of(wanted)), Letters())
+    return PhraseReader(wanted, Workshop(corpus).context(), extractor_for(facets_of(wanted)), Letters())
 
 
 def phrases(found: PhraseReader) -> list[tuple[str, ...]]:
@@ -161,6 +161,6 @@ def test_each_chunk_is_told_in_tenths(tmp_path, monkeypatch):
     monkeypatch.setattr(unit_phrases, "UNITS_AT_ONCE", 2)
     told: list[tuple[str, int, int]] = []
     found = reader(tmp_path)
-    object.__setattr__(found.bench, "progress", lambda *said: told.append(said))
+    object.__setattr__(found.context, "progress", lambda *said: told.append(said))
     list(itertools.chain(found.phrases()))
     assert told == [("units for the vocabulary", done, 10) for done in (3, 6, 10)]

@@ -74,7 +74,7 @@ def test_batches_must_be_declared() -> None:
 
 def test_it_runs_and_says_what_its_figure_is_not(corpus: Corpus) -> None:
     workshop = Workshop(corpus)
-    made = SYSTEM.generate(SYSTEM.plan(ask(mixed(), None, governed=False)), mixed(), workshop.bench())
+    made = SYSTEM.generate(SYSTEM.plan(ask(mixed(), None, governed=False)), mixed(), workshop.context())
     assert [text.tokens for text in made.texts] == [8, 8, 8]
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, 0)]
     assert workshop.seen[0] == ("arm", 0, 0)

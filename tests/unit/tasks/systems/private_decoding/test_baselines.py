@@ -32,7 +32,7 @@ def baseline(**changes: object) -> BaselineParameters:
 def test_the_public_baseline_reads_no_private_text() -> None:
     workshop = Workshop(NoCorpus())
     system = PublicOnly()
-    made = system.generate(system.plan(ask(baseline(), None)), baseline(), workshop.bench())
+    made = system.generate(system.plan(ask(baseline(), None)), baseline(), workshop.context())
     assert [text.tokens for text in made.texts] == [8, 8, 8]
     assert workshop.seen == [("arm", 0, 0)]
     assert made.released == {}
@@ -40,7 +40,7 @@ def test_the_public_baseline_reads_no_private_text() -> None:
 
 def test_texts_of_the_public_baseline_differ(corpus: Corpus) -> None:
     system = PublicOnly()
-    made = system.generate(system.plan(ask(baseline(), None)), baseline(), Workshop(corpus).bench())
+    made = system.generate(system.plan(ask(baseline(), None)), baseline(), Workshop(corpus).context())
     assert len({text.text for text in made.texts}) == 3
 
 
@@ -63,10 +63,10 @@ def test_the_non_private_baseline_is_refused_on_governed_data() -> None:
 def test_the_non_private_baseline_puts_one_document_into_each_prompt(corpus: Corpus) -> None:
     workshop = Workshop(corpus)
     system = NonPrivate()
-    made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), workshop.bench())
+    made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), workshop.context())
     assert workshop.seen == [("arm", 0, 0), ("texts",)]
     assert len(made.texts) == 3
-    public = PublicOnly().generate(PublicOnly().plan(ask(baseline(), None)), baseline(), Workshop(corpus).bench())
+    public = PublicOnly().generate(PublicOnly().plan(ask(baseline(), None)), baseline(), Workshop(corpus).context())
     assert made.texts != public.texts
 
 
@@ -74,7 +74,7 @@ def test_the_non_private_baseline_makes_no_more_texts_than_there_are_documents(c
     documents = len(list(corpus.texts()))
     wanted = baseline(samples=documents + 5, max_new_tokens=1, max_reference_tokens=4)
     system = NonPrivate()
-    made = system.generate(system.plan(ask(wanted, None, governed=False)), wanted, Workshop(corpus).bench())
+    made = system.generate(system.plan(ask(wanted, None, governed=False)), wanted, Workshop(corpus).context())
     assert len(made.texts) == documents
 
 
@@ -85,9 +85,9 @@ def test_a_baseline_goes_on_with_a_completion_up_to_its_separator(
     """In place of a separator, which a model of random weights does not draw, three characters end a text."""
     monkeypatch.setattr(loop, "text_before", lambda separator, text: text[:3] if len(text) >= 3 else None)
     spec = PromptSpec.of(Prompt(description="Short notes.", form="completion"))
-    bench = replace(Workshop(corpus).bench(), prompt=spec)
-    monkeypatch.setattr(bench.engine.model.tokenizer, "chat_template", None)
-    made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), bench)
+    context = replace(Workshop(corpus).context(), prompt=spec)
+    monkeypatch.setattr(context.engine.model.tokenizer, "chat_template", None)
+    made = system.generate(system.plan(ask(baseline(), None, governed=False)), baseline(), context)
     assert all(3 <= text.tokens < 8 and text.complete for text in made.texts)
     assert len(made.texts) == 3
 
@@ -98,7 +98,7 @@ def test_a_baseline_completes_cut_sentences_too(system: Any, corpus: Corpus, mon
     monkeypatch.setattr(shared_parameters, "COMPLETION_TOKENS", 5)
     wanted = baseline()
     plan = system.plan(ask(wanted, None, governed=False))
-    made = system.generate(plan, wanted, Workshop(corpus).bench())
+    made = system.generate(plan, wanted, Workshop(corpus).context())
     assert [text.tokens for text in made.texts] == [plan.steps] * 3 == [13] * 3
     assert made.released["completion_tokens_per_text"] == "5.00"
     assert "cost nothing" in plan.facts["cut sentences"]

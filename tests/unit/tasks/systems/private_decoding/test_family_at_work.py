@@ -57,12 +57,12 @@ def make(
     budget: int = 1,
     *,
     stops: bool = False,
-    **bench: Any,
+    **context: Any,
 ) -> Generated:
-    changes = bench.pop("changes", {})
+    changes = context.pop("changes", {})
     wanted = kind.model_validate(GIVEN | own | dict(changes))
     plan = system.plan(ask(wanted, AMOUNT * budget, blocks=workshop.blocks))
-    return system.generate(plan, wanted, workshop.bench(stops=stops, **bench))
+    return system.generate(plan, wanted, workshop.context(stops=stops, **context))
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_armed(
 ) -> None:
     workshop = Workshop(corpus)
     wanted = kind.model_validate(GIVEN | own)
-    bench = workshop.bench()
-    monkeypatch.setattr(bench.engine.model.tokenizer, "chat_template", None)
+    context = workshop.context()
+    monkeypatch.setattr(context.engine.model.tokenizer, "chat_template", None)
     with pytest.raises(NoChatTemplate, match="no chat template"):
-        system.generate(system.plan(ask(wanted)), wanted, replace(bench))
+        system.generate(system.plan(ask(wanted)), wanted, replace(context))
     assert workshop.seen == []
 
 
@@ -196,10 +196,10 @@ def test_a_base_model_goes_on_with_private_text_in_private_rows_alone(
     monkeypatch.setattr(loop, "GenerationJob", job)
     wanted = kind.model_validate(GIVEN | own)
     spec = PromptSpec.of(Prompt(description="Short notes.", form="completion", examples=("No fever.",)))
-    bench = replace(Workshop(corpus).bench(), prompt=spec)
-    tokenizer = bench.engine.model.tokenizer
+    context = replace(Workshop(corpus).context(), prompt=spec)
+    tokenizer = context.engine.model.tokenizer
     monkeypatch.setattr(tokenizer, "chat_template", None)
-    made = system.generate(system.plan(ask(wanted)), wanted, bench)
+    made = system.generate(system.plan(ask(wanted)), wanted, context)
     assert [text.tokens for text in made.texts] == [12] * 4
     beginning = "Short notes.\n###\nNo fever.\n###\n"
     for each in jobs:
@@ -224,7 +224,7 @@ def test_a_drawn_separator_ends_a_text_of_every_system(
 
     monkeypatch.setattr(loop, "text_before", spy)
     spec = PromptSpec.of(Prompt(description="Short notes.", form="completion"))
-    made = system.generate(system.plan(ask(wanted)), wanted, replace(Workshop(corpus).bench(), prompt=spec))
+    made = system.generate(system.plan(ask(wanted)), wanted, replace(Workshop(corpus).context(), prompt=spec))
     assert set(ends) == {"###"}
     assert all(3 <= text.tokens < 12 and text.complete for text in made.texts)
 

@@ -74,7 +74,7 @@ class Ward:
         steps = 0
 
         with Journal(self.folder / "1-unfinished", 1) as journal, pytest.MonkeyPatch.context() as patch:
-            bench = self._bench(journal)
+            context = self._bench(journal)
 
             def drawn(armed: int, tokens: Mapping[int, Sequence[float]]) -> None:
                 nonlocal steps
@@ -86,7 +86,7 @@ class Ward:
 
             self._watch(patch)
             return self.system.generate(  # type: ignore[no-any-return]
-                self.plan, self.wanted, replace(bench, journal=WatchedJournal(begin=journal.begin, step=drawn))
+                self.plan, self.wanted, replace(context, journal=WatchedJournal(begin=journal.begin, step=drawn))
             )
 
     def _bench(self, journal: Journal) -> RunContext:
@@ -97,8 +97,8 @@ class Ward:
             lost = 0 if self.forgetful else len(found.attempts)
             earlier = ResumeState(found.released, found.tokens, found.kept, self._paid(), lost)
             journal.go_on()
-        bench = Workshop(self.corpus).bench(arm=self._arm)
-        return replace(bench, earlier=earlier)
+        context = Workshop(self.corpus).context(arm=self._arm)
+        return replace(context, earlier=earlier)
 
     def _paid(self) -> int:
         return sum(sequence == self.first for sequence, _ in self.armed)
@@ -251,7 +251,7 @@ class WardOfForms(Ward):
     """A ward whose model has a token that ends a text. Draws are not counted: forced tokens are read beside them."""
 
     def _bench(self, journal: Journal) -> RunContext:
-        return replace(super()._bench(journal), engine=Workshop(self.corpus).bench(stops=True).engine)
+        return replace(super()._bench(journal), engine=Workshop(self.corpus).context(stops=True).engine)
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
         pass

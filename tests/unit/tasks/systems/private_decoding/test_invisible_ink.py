@@ -37,10 +37,10 @@ SYSTEM = InvisibleInk()
 TOKEN_FIGURES = {"effective_k", "share_from_expansion"}
 
 
-def make(workshop: Workshop, parameters: Any = None, population: int | None = None, **bench: Any) -> Generated:
+def make(workshop: Workshop, parameters: Any = None, population: int | None = None, **context: Any) -> Generated:
     wanted = parameters or ink()
     plan = SYSTEM.plan(ask(wanted, population=population, blocks=workshop.blocks))
-    return SYSTEM.generate(plan, wanted, workshop.bench(**bench))
+    return SYSTEM.generate(plan, wanted, workshop.context(**context))
 
 
 def split_figures(made: Generated) -> dict[str, str]:
@@ -235,7 +235,7 @@ def test_what_one_unit_does_reaches_one_text_only(
     plan = SYSTEM.plan(ask(wanted, AMOUNT * 1000))  # a clip norm that lets every text follow its references
 
     def texts(source: Corpus) -> list[str]:
-        return [text.text for text in SYSTEM.generate(plan, wanted, Workshop(source).bench()).texts]
+        return [text.text for text in SYSTEM.generate(plan, wanted, Workshop(source).context()).texts]
 
     changed = store(ProjectHome(tmp_path / "home"), tmp_path / "notes.jsonl", notes_with(change))
     _, _, batch = Workshop(corpus).place(NEW_UNIT if change == "joined by another" else UNIT, PER_BLOCK)

@@ -50,12 +50,12 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[GenerationJob]:
     return seen
 
 
-def bench(corpus: Any, labels: tuple[str, ...] = LABELS, blocks: int = 1) -> RunContext:
+def context(corpus: Any, labels: tuple[str, ...] = LABELS, blocks: int = 1) -> RunContext:
     return asking_for(labels, Workshop(corpus, blocks))
 
 
 def asking_for(labels: tuple[str, ...], workshop: Workshop) -> RunContext:
-    return replace(workshop.bench(), prompt=PromptSpec.of(Prompt(description="Short notes."), labels))
+    return replace(workshop.context(), prompt=PromptSpec.of(Prompt(description="Short notes."), labels))
 
 
 def make(system: System, wanted: BaseModel, work: RunContext, blocks: int = 1, **facts: Any) -> Generated:
@@ -70,14 +70,14 @@ def told(job: GenerationJob) -> str:
 
 
 def test_every_label_has_its_share_of_texts_in_the_declared_order(labelled: Corpus, jobs: list[GenerationJob]) -> None:
-    made = make(InvisibleInk(), ink(samples=5, labels=LABELS), bench(labelled))
+    made = make(InvisibleInk(), ink(samples=5, labels=LABELS), context(labelled))
     assert [text.label for text in made.texts] == [LABELS[0], LABELS[0], NOBODY, NOBODY, LABELS[2]]
     assert [f"Category: {text.label}\n" in told(job) for text, job in zip(made.texts, jobs, strict=True)] == [True] * 5
 
 
 def test_rows_are_documents_of_the_label_and_a_unit_is_in_one_row(labelled: Corpus, jobs: list[GenerationJob]) -> None:
     parameters = ink(samples=3, labels=LABELS, batches=1, max_reference_tokens=400)
-    made = make(InvisibleInk(), parameters, bench(labelled))
+    made = make(InvisibleInk(), parameters, context(labelled))
     for text, job in zip(made.texts, jobs, strict=True):
         own = {note["text"] for note in NOTES if note["section"] == text.label}
         assert all(tiny_tokenizer().decode(row) in own for row in job.references)
@@ -88,7 +88,7 @@ def test_rows_are_documents_of_the_label_and_a_unit_is_in_one_row(labelled: Corp
 def test_a_label_that_no_unit_has_is_generated_and_charged_like_any_other(
     labelled: Corpus, jobs: list[GenerationJob]
 ) -> None:
-    made = make(InvisibleInk(), ink(samples=3, labels=LABELS), bench(labelled))
+    made = make(InvisibleInk(), ink(samples=3, labels=LABELS), context(labelled))
     (job,) = [job for text, job in zip(made.texts, jobs, strict=True) if text.label == NOBODY]
     assert job.references == ()
     assert [text.tokens for text in made.texts] == [12, 12, 12]
@@ -97,7 +97,7 @@ def test_a_label_that_no_unit_has_is_generated_and_charged_like_any_other(
 
 
 def test_labels_and_blocks_go_together(labelled: Corpus, jobs: list[GenerationJob]) -> None:
-    made = make(InvisibleInk(), ink(samples=6, labels=LABELS), bench(labelled, blocks=2), blocks=2)
+    made = make(InvisibleInk(), ink(samples=6, labels=LABELS), context(labelled, blocks=2), blocks=2)
     assert Counter(text.label for text in made.texts) == dict.fromkeys(LABELS, 2)
 
 
@@ -133,7 +133,7 @@ def test_a_declared_population_is_shared_by_the_labels() -> None:
 
 def test_public_only_has_labels_and_reads_nothing(jobs: list[GenerationJob]) -> None:
     wanted = BaselineParameters.model_validate(BASELINE | {"labels": LABELS})
-    made = make(PublicOnly(), wanted, bench(NoCorpus()))
+    made = make(PublicOnly(), wanted, context(NoCorpus()))
     assert [text.label for text in made.texts] == [label for label in LABELS for _ in range(2)]
     assert all(f"Category: {text.label}\n" in told(job) for text, job in zip(made.texts, jobs, strict=True))
 
@@ -142,7 +142,7 @@ def test_non_private_reads_documents_of_the_label_and_makes_none_without(
     labelled: Corpus, jobs: list[GenerationJob]
 ) -> None:
     wanted = BaselineParameters.model_validate(BASELINE | {"labels": LABELS})
-    made = make(NonPrivate(), wanted, bench(labelled), governed=False)
+    made = make(NonPrivate(), wanted, context(labelled), governed=False)
     assert [text.label for text in made.texts] == [LABELS[0]] * 2 + [LABELS[2]] * 2
     for text, job in zip(made.texts, jobs, strict=True):
         assert any(note["text"][:16] in told(job) for note in NOTES if note["section"] == text.label)
@@ -152,7 +152,7 @@ def test_non_private_tells_how_many_documents_were_cut(labelled: Corpus) -> None
     lengths = [len(note["text"].encode()) for note in NOTES[:4]]
     limit = sorted(lengths)[1]
     wanted = BaselineParameters.model_validate(BASELINE | {"samples": 4, "max_reference_tokens": limit})
-    made = make(NonPrivate(), wanted, bench(labelled, ()), governed=False)
+    made = make(NonPrivate(), wanted, context(labelled, ()), governed=False)
     assert made.released == {"references_cut": str(sum(length > limit for length in lengths))}
 
 

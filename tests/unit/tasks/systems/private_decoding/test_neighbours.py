@@ -139,12 +139,12 @@ def decoded(system: str, notes: Notes, folder: Path, patch: pytest.MonkeyPatch, 
     patch.setattr(shared_parameters, "COMPLETION_TOKENS", 6 if system == COMPLETED else 0)
     maker, kind, own = SYSTEMS[system]
     wanted = kind.model_validate(GIVEN | own)
-    bench = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes, "section"), 2).bench(
+    context = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes, "section"), 2).context(
         arm=lambda *what: diary.seen.append(what)
     )
     tell = lambda *what: diary.seen.append(what)  # noqa: E731
-    bench = type(bench)(**{**vars(bench), "engine": Engine(model_for(precision), 4, 2**30), "progress": tell})
-    made = maker.generate(maker.plan(ask(wanted, AMOUNT, blocks=2)), wanted, bench)
+    context = type(context)(**{**vars(context), "engine": Engine(model_for(precision), 4, 2**30), "progress": tell})
+    made = maker.generate(maker.plan(ask(wanted, AMOUNT, blocks=2)), wanted, context)
     diary.seen += [made.released, made.texts]
     return diary
 

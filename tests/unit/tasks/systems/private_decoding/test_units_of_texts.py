@@ -21,7 +21,7 @@ def units_of_texts(corpus: Corpus) -> list[list[UnitDocuments]]:
     """The rows of every text; a batch nominally has one unit, so most have more than that or none."""
     settings = ink(samples=TEXTS, references=1, batches=BATCHES)
     sources = layout_of(settings, TEXTS, 1).sources()
-    return list(rows_of(sources, BATCHES, settings, Workshop(corpus).bench()))
+    return list(rows_of(sources, BATCHES, settings, Workshop(corpus).context()))
 
 
 def test_each_text_has_its_whole_batch_and_one_unit_less_leaves_all_others_as_they_are(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_plan_of_other_rounds_is_not_carried_out() -> None:
     plan = PrivateEvolution().plan(ask(settings(rounds=2)))
     assert plan.amount == AMOUNT
     with pytest.raises(ValueError, match="not those of the plan"):
-        PrivateEvolution().generate(plan, settings(rounds=4), Workshop(NoCorpus()).bench())
+        PrivateEvolution().generate(plan, settings(rounds=4), Workshop(NoCorpus()).context())
 
 
 def test_a_schedule_is_that_of_one_histogram() -> None:

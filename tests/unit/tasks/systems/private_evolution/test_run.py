@@ -40,8 +40,8 @@ def in_turn(texts: Sequence[str]) -> Writing:
 
 def made_of(corpus: Any, writing: Writing | None = None, rho: int = RHO, **changes: Any) -> tuple[Generated, Writing]:
     writing = writing or Writing()
-    bench = Workshop(corpus).bench(rng=OS_RANDOM)
-    return running(bench, settings(**changes), writing, rho).generated(), writing
+    context = Workshop(corpus).context(rng=OS_RANDOM)
+    return running(context, settings(**changes), writing, rho).generated(), writing
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def texts_of(made: Generated) -> list[str]:
 def test_every_round_is_armed_before_anything_is_read_for_it(vowels: Corpus) -> None:
     workshop = Workshop(vowels)
     writing = Writing(lambda prompt, number: workshop.seen.append(("asked",)) or f"text {number}")  # type: ignore[func-returns-value]
-    running(workshop.bench(), settings(rounds=3, candidates=2), writing).generated()
+    running(workshop.context(), settings(rounds=3, candidates=2), writing).generated()
     assert [step[:2] for step in workshop.seen] == [
         ("asked",), ("asked",), ("arm", 0), ("each_shard", (0,)), ("asked",), ("arm", 1), ("asked",), ("arm", 2),
     ]  # fmt: skip
@@ -109,9 +109,9 @@ def test_prompts_are_as_many_as_were_planned(vowels: Corpus) -> None:
 def test_the_wording_of_the_request_is_what_a_model_is_told(tmp_path: Path) -> None:
     notes = [note(f"unit {number}", "aaaa", "ab"[number % 2]) for number in range(6)]
     writing = Writing()
-    run = running(Workshop(corpus_of(tmp_path, notes)).bench(), settings(labels=["a", "b"]), writing)
+    run = running(Workshop(corpus_of(tmp_path, notes)).context(), settings(labels=["a", "b"]), writing)
     spec = PromptSpec("Notes.", system="You know {label}.", public="{description} About {label}.")
-    made = replace(run, bench=replace(run.bench, prompt=spec)).generated()
+    made = replace(run, context=replace(run.context, prompt=spec)).generated()
     assert [how.system for how in writing.told] == ["You know a.", "You know b."] * 2
     assert writing.told[0] == Sampling(8, settings().temperature, 0, "You know a.")
     assert writing.asked[0] == ["Notes. About a."] * 2
@@ -152,7 +152,7 @@ class Nobody:
 @pytest.mark.parametrize("selection", ["rank", "sample"])
 def test_without_units_noise_alone_selects(selection: str) -> None:
     workshop = Workshop(Nobody())
-    made = running(workshop.bench(), settings(samples=4, selection=selection), Writing()).generated()
+    made = running(workshop.context(), settings(samples=4, selection=selection), Writing()).generated()
     assert len(made.texts) == 4
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, 0), ("arm", 1, 0)]
 
@@ -180,7 +180,7 @@ def test_a_version_without_labels_is_refused_before_anything_is_written(
     workshop, writing, wanted = Workshop(vowels), Writing(), settings(labels=["a", "b"])
     with refusal("LabelsNotKept"):
         PrivateEvolution().generate(
-            PrivateEvolution().plan(ask(wanted)), wanted, replace(workshop.bench(), outside=writing)
+            PrivateEvolution().plan(ask(wanted)), wanted, replace(workshop.context(), outside=writing)
         )
     assert workshop.seen == writing.asked == []
 
@@ -191,7 +191,7 @@ def test_a_version_without_labels_is_refused_before_anything_is_written(
 def test_the_local_model_writes_and_rewords(vowels: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: Letters())
     wanted, system = settings(samples=3, candidates=4, max_new_tokens=12), PrivateEvolution()
-    made = system.generate(system.plan(ask(wanted)), wanted, Workshop(vowels).bench())
+    made = system.generate(system.plan(ask(wanted)), wanted, Workshop(vowels).context())
     assert len(set(texts_of(made))) == 3
     assert all(0 < text.tokens <= 12 for text in made.texts)
 
@@ -203,7 +203,7 @@ def test_candidates_are_embedded_again_after_a_temporary_fault_and_no_round_is_p
     monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: embed)
     wanted, system, workshop = settings(max_new_tokens=12), PrivateEvolution(), Workshop(vowels)
     with waits() as seconds:
-        made = system.generate(system.plan(ask(wanted)), wanted, workshop.bench())
+        made = system.generate(system.plan(ask(wanted)), wanted, workshop.context())
     assert (len(texts_of(made)), seconds) == (2, [10])
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, 0), ("arm", 1, 0)]
 
@@ -212,7 +212,7 @@ def test_a_temporary_fault_among_private_units_ends_the_run(vowels: Corpus, monk
     monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: FaultyLetters(lambda text: text.endswith(SECRET[0])))
     wanted, system, workshop = settings(max_new_tokens=12), PrivateEvolution(), Workshop(vowels)
     with waits() as seconds, pytest.raises(OSError):
-        system.generate(system.plan(ask(wanted)), wanted, workshop.bench())
+        system.generate(system.plan(ask(wanted)), wanted, workshop.context())
     assert seconds == []
     assert [step for step in workshop.seen if step[0] == "arm"] == [("arm", 0, 0)]
 
@@ -221,7 +221,7 @@ def test_a_model_that_has_no_room_is_refused_before_anything_is_armed(monkeypatc
     monkeypatch.setattr(evolution_run, "load_embedder", lambda *_: Letters())
     wanted, system, workshop = settings(max_new_tokens=1020), PrivateEvolution(), Workshop(NoCorpus())
     with pytest.raises(ContextTooLong):
-        system.generate(system.plan(ask(wanted)), wanted, workshop.bench())
+        system.generate(system.plan(ask(wanted)), wanted, workshop.context())
     assert workshop.seen == []
 
 
@@ -260,12 +260,12 @@ class Diary:
     released: dict[str, Json] = field(default_factory=dict)
     opened: int = 0
 
-    def bench(self, bench: RunContext, rounds: int) -> RunContext:
-        """The bench of an attempt that goes on from here."""
+    def context(self, context: RunContext, rounds: int) -> RunContext:
+        """The context of an attempt that goes on from here."""
         paid = tuple(int(number in self.armed) for number in range(rounds)) if self.opened else ()
         steps = ReleaseSteps(paid, dict(self.released), frozenset(self.begun))
         journal = WatchedJournal(self._open, drawing=self.begun.add, result=self._keep)
-        return replace(bench, arm=self._arm, journal=journal, steps=steps)
+        return replace(context, arm=self._arm, journal=journal, steps=steps)
 
     def _arm(self, sequence: int, instalment: int) -> None:
         if sequence not in self.armed:  # as the ledger: what is spent is spent already
@@ -326,11 +326,11 @@ def test_an_endpoint_is_never_asked_twice_and_no_round_is_paid_twice(
     monkeypatch.setattr(evolution_run, "WAYS", ("in other words",))
     wanted, diary = settings(**WHOLE, selection=selection), Diary()
     first = Remembering(lambda prompt, number: f"text {number}", dies_at=dies_at)
-    bench = Workshop(vowels).bench()
+    context = Workshop(vowels).context()
     with pytest.raises(Killed):
-        running(diary.bench(bench, 3), wanted, first).generated()
+        running(diary.context(context, 3), wanted, first).generated()
     second = Remembering(first.answer, known=first.known)
-    made = running(diary.bench(bench, 3), wanted, second).generated()
+    made = running(diary.context(context, 3), wanted, second).generated()
     assert (diary.opened, diary.armed) == (1, [0, 1, 2])
     for mine, theirs in zip(first.asked, second.asked, strict=False):
         assert mine == theirs  # the same questions in the same order
@@ -344,7 +344,7 @@ def test_what_a_local_model_wrote_is_voted_on_by_whoever_goes_on(
     vowels: Corpus, dies_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted, diary = settings(**WHOLE | {"rounds": 2, "samples": 8}), Diary()
-    bench, writing = Workshop(vowels).bench(), Writing()
+    context, writing = Workshop(vowels).context(), Writing()
     keep = diary._keep
 
     def dying(name: str, released: Json) -> None:
@@ -354,10 +354,10 @@ def test_what_a_local_model_wrote_is_voted_on_by_whoever_goes_on(
 
     monkeypatch.setattr(diary, "_keep", dying)
     with pytest.raises(Killed):
-        running(diary.bench(bench, 2), wanted, writing).generated()
+        running(diary.context(context, 2), wanted, writing).generated()
     known = dict(diary.released)
     monkeypatch.setattr(diary, "_keep", keep)
-    made = running(diary.bench(bench, 2), wanted, writing).generated()
+    made = running(diary.context(context, 2), wanted, writing).generated()
     assert {name: diary.released[name] for name in known} == known
     assert sum(map(len, writing.asked)) == Sizes.planned(wanted).prompts
     assert diary.armed == [0, 1]
@@ -367,16 +367,16 @@ def test_what_a_local_model_wrote_is_voted_on_by_whoever_goes_on(
 
 def test_a_round_that_died_while_it_was_drawn_is_lost(vowels: Corpus) -> None:
     wanted, diary = settings(**WHOLE), Diary()
-    running(diary.bench(Workshop(vowels).bench(), 3), wanted, Writing()).generated()
+    running(diary.context(Workshop(vowels).context(), 3), wanted, Writing()).generated()
     del diary.released["votes 1"]
     with pytest.raises(StepLost):
-        running(diary.bench(Workshop(vowels).bench(), 3), wanted, Writing()).generated()
+        running(diary.context(Workshop(vowels).context(), 3), wanted, Writing()).generated()
     assert diary.armed == [0, 1, 2]
 
 
 def test_all_that_is_written_down_is_counts_selections_and_texts_of_the_model(vowels: Corpus) -> None:
     diary = Diary()
-    running(diary.bench(Workshop(vowels).bench(), 3), settings(**WHOLE), Writing()).generated()
+    running(diary.context(Workshop(vowels).context(), 3), settings(**WHOLE), Writing()).generated()
     for name, released in diary.released.items():
         if name.startswith("votes"):
             assert isinstance(released, dict)

@@ -26,9 +26,9 @@ def counts(
     corpus: Any, candidates: Sequence[Sequence[str]], labels: Sequence[str] = (), embed: Any = None, blocks: int = 1
 ) -> list[int]:
     embed = embed or Letters()
-    bench = Workshop(corpus, blocks).bench()
+    context = Workshop(corpus, blocks).context()
     public = [points_of(embed, own) for own in candidates]
-    return VoteHistogram(bench, range(blocks), labels, embed).voters.counts(public)
+    return VoteHistogram(context, range(blocks), labels, embed).voters.counts(public)
 
 
 def without_labels(folder: Path, texts: Sequence[str]) -> Corpus:
@@ -103,10 +103,10 @@ def test_votes_are_the_same_however_many_units_are_read_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: Sequence[str]
 ) -> None:
     corpus = corpus_of(tmp_path, [note(f"unit {n}", "aeiou"[n % 5] * (1 + n % 3), LABELS[n % 2]) for n in range(40)])
-    bench = Workshop(corpus, 2).bench()
-    together = VoteHistogram(bench, [1, 0], labels, Letters()).voters
+    context = Workshop(corpus, 2).context()
+    together = VoteHistogram(context, [1, 0], labels, Letters()).voters
     monkeypatch.setattr(run_context, "lots", partial(run_context.lots, least=7))
-    apart = VoteHistogram(bench, [1, 0], labels, Letters()).voters
+    apart = VoteHistogram(context, [1, 0], labels, Letters()).voters
     assert len(together.label) == 40
     assert np.array_equal(together.label, apart.label)
     assert together.points.steps.tobytes() == apart.points.steps.tobytes()
@@ -142,8 +142,8 @@ def test_each_unit_is_embedded_by_itself_once_and_not_before_it_is_asked_for(tmp
     embed = Letters()
     workshop = Workshop(without_labels(tmp_path, ["aaaa", "oooo", "oooo"]))
     told: list[tuple[str, int, int]] = []
-    bench = replace(workshop.bench(), progress=lambda *said: told.append(said))
-    electorate = VoteHistogram(bench, [0], (), embed)
+    context = replace(workshop.context(), progress=lambda *said: told.append(said))
+    electorate = VoteHistogram(context, [0], (), embed)
     assert workshop.seen == embed.asked == []
     for _ in range(3):
         assert electorate.voters.counts([points_of(Letters(), PUBLIC)]) == [1, 2, 0]

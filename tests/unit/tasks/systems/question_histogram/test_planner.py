@@ -105,7 +105,7 @@ def run_of(
     plan = planned(parameters, blocks=blocks)
     notes = [{"patient_id": f"unit {number}", "text": text} for number, text in enumerate(texts)]
     shop = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes), blocks)
-    run = QuestionHistogramRun.of(parameters, histogram_for(parameters, plan.amount), plan, shop.bench(OS_RANDOM))
+    run = QuestionHistogramRun.of(parameters, histogram_for(parameters, plan.amount), plan, shop.context(OS_RANDOM))
     return run, shop.seen
 
 

@@ -75,9 +75,9 @@ def of_statements(prompt: str) -> Record:
 
 def run(corpus: Corpus, wanted: ClioParameters, write: Write | None = None) -> tuple[Generated, Scribe]:
     scribe = Scribe(of_statements)
-    bench = Workshop(corpus).bench()
-    units = PrivateUnits(bench, (0,), FirstWord(), Letters())
-    made = ClioRun(wanted, bench, Tools(Letters(), write or scribe, units))  # type: ignore[arg-type]
+    context = Workshop(corpus).context()
+    units = PrivateUnits(context, (0,), FirstWord(), Letters())
+    made = ClioRun(wanted, context, Tools(Letters(), write or scribe, units))  # type: ignore[arg-type]
     return made.generated(), scribe
 
 
@@ -210,8 +210,8 @@ def test_answers_of_no_use_are_counted(tmp_path: Path) -> None:
 def whole(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, wanted: ClioParameters) -> Generated:
     """All of it, with the tiny model writing."""
     monkeypatch.setattr(private_units, "load_embedder", lambda name, device: Letters())
-    bench = replace(workshop.bench(), engine=Engine(tiny_model(stops=True)))
-    return SimpleClio().generate(SimpleClio().plan(ask(wanted)), wanted, bench)
+    context = replace(workshop.context(), engine=Engine(tiny_model(stops=True)))
+    return SimpleClio().generate(SimpleClio().plan(ask(wanted)), wanted, context)
 
 
 def test_it_runs_from_corpus_to_insights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,12 +228,12 @@ def test_public_texts_are_embedded_again_after_a_temporary_fault_and_units_are_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(private_units, "load_embedder", lambda name, device: FaultyLetters())
-    bench = replace(Workshop(corpus_of(tmp_path, themed((3, 3, 2)))).bench(), engine=Engine(tiny_model(stops=True)))
-    tools = Tools.of(parameters(), [0], bench, [])
+    context = replace(Workshop(corpus_of(tmp_path, themed((3, 3, 2)))).context(), engine=Engine(tiny_model(stops=True)))
+    tools = Tools.of(parameters(), [0], context, [])
     with waits() as seconds, pytest.raises(OSError):
         points_of(tools.units.embed, ["a private unit"])
     assert seconds == []
-    tools = Tools.of(parameters(), [0], bench, [])
+    tools = Tools.of(parameters(), [0], context, [])
     with waits() as seconds:
         points = points_of(tools.embed, ["a public keyword"])
     assert (points == points_of(Letters(), ["a public keyword"])).all()

@@ -89,11 +89,11 @@ def kept(folder: Path, written: Sequence[Mapping[str, str]]) -> Corpus:
     return store(ProjectHome(folder / "home"), folder / "notes.jsonl", written, "section")
 
 
-def bench(
+def context(
     workshop: Workshop, groups: Sequence[str] = GROUPS, *, model: LanguageModel | None = None, **more: Any
 ) -> RunContext:
-    """A bench that words summaries of these groups."""
-    made = workshop.bench(**more)
+    """A context that words summaries of these groups."""
+    made = workshop.context(**more)
     prompt = PromptSpec.of(Prompt(description="a short summary", preset="summary"), groups)
     engine = made.engine if model is None else Engine(model, 4, 2**30)
     return replace(made, prompt=prompt, engine=engine)
@@ -152,7 +152,7 @@ def written(
 ) -> Diary:
     """A release without noise."""
     diary = Diary()
-    work = bench(workshop, model=tiny_model(precision, stops=stops), arm=lambda *what: diary.seen.append(what))
+    work = context(workshop, model=tiny_model(precision, stops=stops), arm=lambda *what: diary.seen.append(what))
     work = replace(work, progress=lambda *what: diary.seen.append(what))
     with diary.watching():
         diary.seen.append(system.generate(plan, parameters, work))

@@ -90,8 +90,8 @@ def run(system: str, corpus: Corpus, log: Log, patch: pytest.MonkeyPatch, engine
     maker, kind, given = SYSTEMS[system]
     wanted = kind.model_validate(given | (planted("one-shot", patch) if kind is OneShotParameters else {}))
     plan = maker.plan(ask(wanted, AMOUNT, governed=maker.charges))
-    bench: RunContext = Workshop(corpus, seen=log.seen).bench()
-    maker.generate(plan, wanted, replace(bench, engine=engine or Engine(tiny_model(stops=False), memory=2**30)))
+    context: RunContext = Workshop(corpus, seen=log.seen).context()
+    maker.generate(plan, wanted, replace(context, engine=engine or Engine(tiny_model(stops=False), memory=2**30)))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -21,7 +21,7 @@ from tasks.systems.summaries import TokenLevelParameters, TokenLevelSummary
 from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.results import Generated
 from tests.unit.tasks.systems.asking import ask
-from tests.unit.tasks.systems.summaries.summing import FORM, GIVEN, bench, one_thread
+from tests.unit.tasks.systems.summaries.summing import FORM, GIVEN, context, one_thread
 from tests.unit.tasks.systems.summaries.test_token_level import reviews
 from tests.unit.tasks.systems.workshop import KEY, Workshop
 from tests.watched_journal import WatchedJournal
@@ -106,7 +106,7 @@ class Ward:
 
         # Other random numbers in each attempt.
         rng = DeterministicRandom(f"attempt {self.attempts}")
-        work = bench(Workshop(self.corpus, seen=self.seen), stops=True, arm=arm, rng=rng)
+        work = context(Workshop(self.corpus, seen=self.seen), stops=True, arm=arm, rng=rng)
         return replace(work, earlier=earlier)
 
     def _accepted(self, found: Contents) -> None:

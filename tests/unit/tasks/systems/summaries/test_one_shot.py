@@ -40,7 +40,7 @@ from tests.unit.tasks.systems.summaries.summing import (
     FORM,
     GIVEN,
     GROUPS,
-    bench,
+    context,
     kept,
     notes,
     one_thread,
@@ -83,7 +83,7 @@ def plan_of(parameters: OneShotParameters, blocks: int = 1) -> Plan:
 
 def make(workshop: Workshop, parameters: Any = None, *, work: RunContext | None = None, **more: Any) -> Generated:
     parameters = parameters or wanted()
-    return SYSTEM.generate(plan_of(parameters, workshop.blocks), parameters, work or bench(workshop, **more))
+    return SYSTEM.generate(plan_of(parameters, workshop.blocks), parameters, work or context(workshop, **more))
 
 
 def one_shot_request(**changes: Any) -> Quote:

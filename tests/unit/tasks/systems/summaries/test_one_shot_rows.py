@@ -25,7 +25,7 @@ from tests.unit.tasks.systems.summaries.summing import (
     FORM,
     GROUPS,
     UNITS,
-    bench,
+    context,
     equal_but,
     kept,
     norms,
@@ -112,7 +112,7 @@ def test_soft_tokens_are_the_average_of_the_shots(reviews: Corpus, monkeypatch: 
         LanguageModel, "with_soft_tokens", lambda model, table: (tables.append(table), known(model, table))[1]
     )
     plan = plan_of(parameters)
-    work = bench(Workshop(reviews), model=tiny_model(stops=False))
+    work = context(Workshop(reviews), model=tiny_model(stops=False))
     released: dict[str, str] = {}
     work = replace(work, journal=WatchedJournal(begin=lambda first, values: released.update(values)))
     SYSTEM.generate(plan, parameters, work)
@@ -181,7 +181,7 @@ class Ward:
             if die == "texts" and what == "tokens" and done:
                 raise Killed
 
-        work = bench(Workshop(self.corpus, seen=self.seen), rng=OS_RANDOM)
+        work = context(Workshop(self.corpus, seen=self.seen), rng=OS_RANDOM)
         return replace(work, earlier=earlier, journal=WatchedJournal(begun, drawn), progress=progress)
 
 

@@ -29,7 +29,7 @@ from tasks.systems.summaries.token_level_rule import TokenLevelRule
 from tasks.values.plan import Plan
 from tests.refusals import refusal
 from tests.unit.tasks.systems.asking import AMOUNT, ask
-from tests.unit.tasks.systems.summaries.summing import FORM, GIVEN, GROUPS, Diary, bench, kept, notes, one_thread
+from tests.unit.tasks.systems.summaries.summing import FORM, GIVEN, GROUPS, Diary, context, kept, notes, one_thread
 from tests.unit.tasks.systems.workshop import NOTES, Step, Workshop, refusing, store
 
 pytestmark = pytest.mark.dear
@@ -55,7 +55,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def make(workshop: Workshop, parameters: Any = None, *, work: Any = None, **more: Any) -> Any:
     parameters = parameters or wanted()
-    return SYSTEM.generate(plan_of(parameters, blocks=workshop.blocks), parameters, work or bench(workshop, **more))
+    return SYSTEM.generate(plan_of(parameters, blocks=workshop.blocks), parameters, work or context(workshop, **more))
 
 
 # --- what it costs -----------------------------------------------------------------------------------------------

@@ -75,10 +75,10 @@ def run(
     journal: RunJournal | None = None,
 ) -> tuple[Generated, UraniaRun]:
     plan = planned(wanted)
-    bench = replace(workshop.bench(), steps=steps or ReleaseSteps(), journal=journal or RunJournal())
+    context = replace(workshop.context(), steps=steps or ReleaseSteps(), journal=journal or RunJournal())
     extract = extractor_for(wanted.facets)
-    tools = Tools(Letters(), Scribe(of_keywords), PrivateUnits(bench, plan.blocks, extract, Letters()))  # type: ignore[arg-type]
-    made = UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, bench, tools, IndexKeywordAssigner())
+    tools = Tools(Letters(), Scribe(of_keywords), PrivateUnits(context, plan.blocks, extract, Letters()))  # type: ignore[arg-type]
+    made = UraniaRun(wanted, Stages.of(wanted, plan.amount), plan, context, tools, IndexKeywordAssigner())
     return made.generated(), made
 
 
@@ -279,7 +279,7 @@ def test_a_sample_takes_each_unit_by_itself(tmp_path: Path) -> None:
     rest = corpus_of(tmp_path / "b", texts[:-1])
 
     def taken(corpus: Corpus) -> dict[str, bool]:
-        units = PrivateUnits(Workshop(corpus).bench(), (0,), extractor_for(parameters().facets), Letters())
+        units = PrivateUnits(Workshop(corpus).context(), (0,), extractor_for(parameters().facets), Letters())
         return dict(zip(units.ids, units.sampled(parameters(sampled="0.3").sampled), strict=True))
 
     every, others = taken(whole), taken(rest)

@@ -36,11 +36,11 @@ def run_of(
     plan = Urania().plan(PlanInputs(release_amount("8", "1e-6", "0.1"), wanted, blocks, None, governed=True))
     notes = [{"patient_id": f"unit {number}", "text": f"My {WORDS[number % 4]} leaks."} for number in range(20)]
     shop = Workshop(store(ProjectHome(folder / "home"), folder / "notes.jsonl", notes), blocks)
-    bench = shop.bench(OS_RANDOM)
-    units = PrivateUnits(bench, plan.blocks, extractor_for(FacetSettings()), Letters())
+    context = shop.context(OS_RANDOM)
+    units = PrivateUnits(context, plan.blocks, extractor_for(FacetSettings()), Letters())
     tools = Tools(Letters(), None, units)  # type: ignore[arg-type] - nothing is written before all is released
     return UraniaRun(
-        wanted, Stages.of(wanted, plan.amount), plan, bench, tools, choose or IndexKeywordAssigner()
+        wanted, Stages.of(wanted, plan.amount), plan, context, tools, choose or IndexKeywordAssigner()
     ), shop.seen
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation import by_shard
-from tasks.evaluation.by_shard import ShardedDocuments
+from tasks.evaluation import sharded_documents
 from tasks.evaluation.overlap import verbatim_overlap
+from tasks.evaluation.sharded_documents import ShardedDocuments
 from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.embeddings.parallel import WorkerEnvironment
 from tasks.workers.pool import Runner
@@ -53,7 +53,7 @@ def test_without_texts_or_documents_the_figures_are_those_of_one_process() -> No
 
 def test_a_worker_that_has_other_code_is_given_no_document(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    monkeypatch.setattr(by_shard, "_tool", _other_tool)
+    monkeypatch.setattr(sharded_documents, "_tool", _other_tool)
 
     def reading(number: int) -> Sequence[str]:
         read.append(number)
