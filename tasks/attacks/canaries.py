@@ -1,10 +1,9 @@
 """Canaries: made-up secrets, planted in a copy of a corpus before its partition, and searched in the release.
 
-Carlini,
-Liu, Erlingsson, Kos, Song, "The Secret Sharer", USENIX Security 2019: the *exposure* of a planted secret s, by its rank
-among all secrets of the same form under some score, is log2(number of secrets) - log2(rank of s). Here the others are a
-sample of them, so the largest exposure is log2(1 + alternatives). A score that knows nothing gives every rank equally
-often, and an exposure of about 1.44 bits on average, not 0 (`chance_of_guess`).
+Carlini, Liu, Erlingsson, Kos, Song, "The Secret Sharer", USENIX Security 2019: the *exposure* of a planted secret s, by
+its rank among all secrets of the same form under some score, is log2(number of secrets) - log2(rank of s). Here the
+others are a sample of them, so the largest exposure is log2(1 + alternatives). A score that knows nothing gives every
+rank equally often, and an exposure of about 1.44 bits on average, not 0 (`chance_of_guess`).
 
 Held-out canaries of the same form, planted nowhere, show what chance looks like, and make a membership test in which
 members and non-members differ in nothing but having been planted.

@@ -159,7 +159,7 @@ class ApprovedRequest(Strict):
     """Digest of the prompts' token ids (`tasks.inference.prompt_rendering`); absent where rows read other prompts."""
     choices: dict[str, str] | None = None
     """Parameters that almoner chose when it priced the request, each with its reason
-    (`tasks.planning.parameter_choices`); their values are in `parameters`. Absent where the author wrote all of them."""
+    (`tasks.planning.parameter_choices`); their values are in `parameters`. Absent if the author wrote all."""
 
     @property
     def groups(self) -> tuple[PublicGroup, ...]:
