@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.approvals import build_review, review
+from flows.approvals import build_review, review_input
 from flows.releases import attempt, execute
 from flows.workspace.workspace import open_workspace
 from models_db.errors import Refused
@@ -87,7 +87,7 @@ def test_a_release_of_another_version_is_approved_there_or_rejected(
     with monkeypatch.context() as upgraded:
         upgraded.setattr(approved_request, "plan_json", lambda plan: {})
         if code is not None:
-            upgraded.setattr(review, "code_digest", lambda: code)
+            upgraded.setattr(review_input, "code_digest", lambda: code)
         error = "PlanMismatch" if code is None else "UndecidableHere"
         before = snapshot(almoner.database)
         assert almoner.ask('approve 1 --gate publish --reason "x"', 1)["error"] == error

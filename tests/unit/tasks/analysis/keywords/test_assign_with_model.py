@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.analysis.keywords import assign
+from tasks.analysis.keywords import assign_with_model
 from tasks.analysis.keywords.assign_with_model import OTHERWISE, ModelKeywordAssigner
 from tasks.inference.catalogue.model_check import ContextTooLong
 from tasks.inference.engine.engine import Engine
@@ -44,7 +44,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str | Non
     def fake(engine: object, prompt: object, texts: Sequence[str], *rest: object) -> list[str | None]:
         return [answer(text) for text in texts]
 
-    monkeypatch.setattr(assign, "complete_constrained", fake)
+    monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
 
 
 @pytest.mark.slow_except("3")
@@ -120,7 +120,7 @@ def test_the_model_sees_the_whole_set_and_may_say_nothing_else(monkeypatch, choo
             assert bool(grammar.automaton.final[state]) == admitted
         return ["art"] * len(texts)
 
-    monkeypatch.setattr(assign, "complete_constrained", fake)
+    monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
     chosen(chooser)
     assert "\n".join(KEYWORDS) in prompts[0]
 
@@ -135,7 +135,7 @@ def test_a_long_list_is_shown_in_parts(monkeypatch, chooser):
         seen.extend(keywords.index(word) for word in own)
         return ["\n".join(own[:2])] * len(texts)
 
-    monkeypatch.setattr(assign, "complete_constrained", fake)
+    monkeypatch.setattr(assign_with_model, "complete_constrained", fake)
     found = chosen(chooser, keywords=keywords, most=3)
     assert seen == list(range(300))
     assert len(set(found)) == 1
