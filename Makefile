@@ -11,13 +11,13 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 # Without compiled files every process of a test compiles almoner anew, and pytest rewrites all tests for each worker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-dev weights demo test test-fast test-slow test-long test-all soak lint audit bench results notebooks docs pictures lock clean
+.PHONY: help setup setup-dev weights demo test test-fast test-thorough test-slow test-long test-all soak lint audit bench results notebooks docs pictures lock clean
 
 help:
 	@echo "make demo      a fictional clinic: a release, and what leaks without privacy"
 	@echo "               make demo MODEL=qwen2.5-coder-1.5b-instruct: by a better model, for half an hour on two cores"
 	@echo "make test-fast the quick unit tests, in about a minute: for the loop of editing and trying"
-	@echo "make test      the tests (make test-all: with slow statistics, kills and faults by the hundred)"
+	@echo "make test      the contract, the quick tests and whole stories (make test-all: with all that CI runs, and more)"
 	@echo "               make test T=tests/unit/flows/schedules/test_recurrence.py: one file, folder or test, in one process"
 	@echo "make soak      1,000 small scheduled releases while everything around them fails (docs/soak.md)"
 	@echo "make lint      ruff, mypy, import contracts"
@@ -55,16 +55,21 @@ demo: setup
 	@$(BIN)/almoner models pull $(MODEL)
 	@$(BIN)/almoner demo --model $(MODEL)
 
-# All of them, file by file as they lie, so that small files come last; or those of T in one process. Three processes keep
-# two cores busy: each waits a third of its time, for PostgreSQL, for a browser, or for processes that it kills.
+# The contract, the quick tests and whole stories; or those of T in one process. CI runs the thorough ones too. File by
+# file as they lie, so that small files come last. Three processes keep two cores busy: each waits a third of its time,
+# for PostgreSQL, for a browser, or for processes that it kills.
 T ?=
 WORKERS ?= 3
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup-dev weights
 ifeq ($(T),)
-	$(BIN)/python -m pytest -m "not slow and not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow and not long and not thorough" $(SPREAD)
 else
 	$(BIN)/python -m pytest -m "not slow and not long" -n 0 $(T)
 endif
+
+test-thorough: setup-dev weights
+	$(BIN)/python -m pytest -m "thorough and not slow and not long" $(SPREAD)
 
 # No weights, no server, nothing dear.
 test-fast: setup-dev
@@ -79,7 +84,7 @@ test-slow: setup-dev weights
 test-long: setup-dev weights
 	$(BIN)/python -m pytest -m long
 
-test-all: test test-slow test-long
+test-all: test test-thorough test-slow test-long
 
 SOAK ?= --releases 1000
 soak: setup-dev

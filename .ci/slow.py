@@ -1,7 +1,7 @@
 """Run the slow tests that concern what changed, for as many minutes as CI gives them.
 
 A file with slow tests is chosen if it changed, if it imports a module that changed, of a room or of the tests, or if
-something changed in a folder that its CONCERNS name. What it reaches through other modules is left to `make test`:
+something changed in a folder that its CONCERNS name. What it reaches through other modules is left to the other tests:
 everything reaches nearly everything. What changed is the difference between the working tree and the base, the first
 of these that there is:
 

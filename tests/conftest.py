@@ -54,6 +54,9 @@ class CompiledStatements(dict[tuple[Any, ...], Any]):
 MOST_COMPILED = 5000
 CONTRACT = tuple(Path(__file__).parent / name for name in ("contract", "golden", "statistical"))
 """All tests in these folders are marked `contract`; elsewhere the mark stands in the file (docs/contract.md)."""
+THOROUGH = tuple(Path(__file__).parent / name for name in ("browser", "integration", "statistical"))
+"""All tests in these folders are marked `thorough`, but for those of the files in STORIES."""
+STORIES = ("test_kill.py", "test_removable_systems.py", "test_story.py")
 _COMPILED = CompiledStatements()
 
 
@@ -94,10 +97,16 @@ def _load_hypothesis_profile(*, same_examples: bool) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the contract; of a test with `slow_except` every case is slow that the mark does not name."""
+    """Mark the tests of the contract and the thorough ones.
+
+    Of a test with `slow_except` every case is slow that the mark does not name.
+    """
     for item in items:
         if any(folder in item.path.parents for folder in CONTRACT):
             item.add_marker(pytest.mark.contract)
+        dear = item.get_closest_marker("dear") is not None and item.get_closest_marker("contract") is None
+        if item.path.name not in STORIES and (dear or any(folder in item.path.parents for folder in THOROUGH)):
+            item.add_marker(pytest.mark.thorough)
     cases: dict[str, set[str]] = {}
     quick: dict[str, set[str]] = {}
     for item in items:

@@ -211,14 +211,13 @@ def test_every_slow_test_of_this_project_is_known() -> None:
 class Case:
     """A case of one test, whose cases are slow but for "a" and "b"."""
 
-    def __init__(self, name: str, quick: tuple[str, ...] = ("a", "b")) -> None:
-        self.name, self.path = f"test[{name}]", Path("tests/test_new.py")
+    def __init__(self, name: str, quick: tuple[str, ...] = ("a", "b"), path: str = "tests/test_new.py") -> None:
+        self.name, self.path = f"test[{name}]", ROOT / path
         self.nodeid = f"{self.path}::{self.name}"
         self.mark, self.added = pytest.mark.slow_except(*quick).mark, list[Any]()
 
-    def get_closest_marker(self, name: str) -> pytest.Mark:
-        assert name == "slow_except"
-        return self.mark
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.mark if name == "slow_except" else None
 
     def add_marker(self, mark: Any) -> None:
         self.added.append(mark)
@@ -228,6 +227,13 @@ def test_cases_that_are_not_named_are_slow() -> None:
     cases: list[Any] = [Case("a"), Case("b"), Case("c"), Case("a-b")]
     mark_cases(SimpleNamespace(args=["tests"]), cases)
     assert [case.added for case in cases] == [[], [], [pytest.mark.slow], [pytest.mark.slow]]
+
+
+@pytest.mark.parametrize(("file", "thorough"), [("test_policy.py", True), ("test_story.py", False)])
+def test_whole_commands_are_thorough_but_for_the_stories(file: str, thorough: bool) -> None:
+    cases: list[Any] = [Case("a", path=f"tests/integration/{file}"), Case("b", path=f"tests/integration/{file}")]
+    mark_cases(SimpleNamespace(args=["tests"]), cases)
+    assert [case.added for case in cases] == [[pytest.mark.thorough] if thorough else []] * 2
 
 
 def test_a_named_case_that_does_not_exist_is_an_error() -> None:

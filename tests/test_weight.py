@@ -24,13 +24,13 @@ CEILING = {
     "statements of the product": 45016,
     "modules of the product": 550,
     "error classes": 93,
-    "statements of tests": 66279,
+    "statements of tests": 66287,
     "statements of benchmarks": 7203,
     "tables": 50,
     "commands": 87,
     "options": 259,
     "settings of files": 164,
-    "words of documentation": 109402,
+    "words of documentation": 109423,
     "decisions": 19,
 }
 SLACK = 0.005

@@ -278,7 +278,7 @@ def test_nothing_is_erased_while_a_release_is_undecided(any_almoner: Almoner, sc
     assert almoner.everything() == before
 
 
-STEPS = ["erase_unit", "remove_beside", "erasure_places.clear_places", "erasures.end_erasure"]
+STEPS = ["erase_unit", "remove_beside", "clear_places", "erasures.end_erasure"]
 
 
 @pytest.mark.parametrize("step", STEPS)
