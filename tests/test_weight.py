@@ -24,7 +24,7 @@ CEILING = {
     "statements of the product": 45016,
     "modules of the product": 550,
     "error classes": 93,
-    "statements of tests": 66287,
+    "statements of tests": 66292,
     "statements of benchmarks": 7203,
     "tables": 50,
     "commands": 87,
