@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from migrations.schema_inventory import settings_for
+from migrations.schema_inventory import newest_revision
 from migrations.upgrade import require_supported
 from models_db.errors import UsageError
 from models_db.services.logins import ADDED_BY_LOGINS, LEDGER_TABLES, MOST_ROLE_BYTES, group_names, has_owner_rights
@@ -57,7 +56,7 @@ def may_upgrade(database: Database) -> bool:
     with database.read() as session:
         connection = session.connection()
         if not has_owner_rights(connection):
-            if connection.scalar(text("SELECT version_num FROM alembic_version")) != _newest_revision():
+            if connection.scalar(text("SELECT version_num FROM alembic_version")) != newest_revision():
                 raise SchemaOutdated(_url_without_password(database))
             return False
         if not connection.scalar(_MAY_CREATE_IN_SCHEMA):
@@ -288,10 +287,6 @@ SELECT u.rolsuper OR EXISTS (SELECT 1 FROM pg_auth_members m JOIN pg_roles g ON 
   WHERE g.rolname = :role AND m.admin_option AND pg_has_role(u.oid, m.member, 'USAGE'))
 FROM pg_roles u WHERE u.rolname = current_user"""
     return bool(connection.scalar(text(query), {"role": role}))
-
-
-def _newest_revision() -> str:
-    return str(ScriptDirectory.from_config(settings_for()).get_current_head())
 
 
 def _url_without_password(database: Database) -> str:

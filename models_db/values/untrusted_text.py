@@ -58,6 +58,11 @@ def is_transferable(text: str) -> bool:
         return False
 
 
+def without_surrogates(text: str) -> str:
+    """Return a text with a question mark for each half of a surrogate pair, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def value_text(value: object) -> str:
     """Return a value as text: None as a dash, several values separated by commas."""
     if isinstance(value, list | tuple):

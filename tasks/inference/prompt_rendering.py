@@ -84,6 +84,11 @@ class PromptPieces:
         """The whole prompt without a reference."""
         return self.prefix + self.suffix
 
+    @property
+    def placeholder(self) -> "PromptPieces":
+        """The shortest public prompt: a session needs one, even where its output is not used."""
+        return PromptPieces((), self.suffix[-1:])
+
     def around(self, reference: Sequence[int]) -> tuple[int, ...]:
         """Return the whole prompt with a reference."""
         return (*self.prefix, *reference, *self.suffix)
@@ -118,7 +123,9 @@ def private_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None =
         turns += [("user", question), ("assistant", _MARK), ("user", again)]
     before, mark, after = _open_answer(tokenizer, spec, system, turns).partition(_MARK)
     if not mark or _MARK in after:
-        raise NoChatTemplate(_name(tokenizer), "its chat template does not repeat an earlier message exactly once")
+        raise NoChatTemplate(
+            tokenizer_name(tokenizer), "its chat template does not repeat an earlier message exactly once"
+        )
     return PromptPieces(_encode_public(tokenizer, before), _encode_public(tokenizer, after))
 
 
@@ -139,7 +146,7 @@ def public_prompt(tokenizer: Any, prompt: PromptSpec | str, label: str | None = 
     if whole == question and _answer_follows(tokenizer, spec, system, turns, question):
         return PromptPieces(_encode_public(tokenizer, question), ())
     if not whole.startswith(question) or whole == question:
-        raise NoChatTemplate(_name(tokenizer), "its chat template does not open an answer")
+        raise NoChatTemplate(tokenizer_name(tokenizer), "its chat template does not open an answer")
     return PromptPieces(_encode_public(tokenizer, question), _encode_public(tokenizer, whole[len(question) :]))
 
 
@@ -251,14 +258,14 @@ def _render(
 ) -> str:
     """Return the conversation in the model's template; without a system role, its text is in the first turn."""
     if not getattr(tokenizer, "chat_template", None):
-        raise NoChatTemplate(_name(tokenizer), "it has no chat template")
+        raise NoChatTemplate(tokenizer_name(tokenizer), "it has no chat template")
     role, content = turns[0]
     merged = [(role, f"{system}\n\n{content}"), *turns[1:]]
     for conversation in ([("system", system), *turns], merged):
         text = _try_template(tokenizer, spec, conversation, answer)
         if system in text:
             return text
-    raise NoChatTemplate(_name(tokenizer), "its chat template refuses a plain conversation")
+    raise NoChatTemplate(tokenizer_name(tokenizer), "its chat template refuses a plain conversation")
 
 
 def _try_template(tokenizer: Any, spec: PromptSpec, turns: Sequence[tuple[str, str]], answer: bool) -> str:
@@ -267,7 +274,7 @@ def _try_template(tokenizer: Any, spec: PromptSpec, turns: Sequence[tuple[str, s
     try:
         text: str = tokenizer.apply_chat_template(
             messages,
-            chat_template=_dated(_name(tokenizer), tokenizer.get_chat_template(), spec.day),
+            chat_template=_dated(tokenizer_name(tokenizer), tokenizer.get_chat_template(), spec.day),
             tokenize=False,
             add_generation_prompt=answer,
             **WITHOUT_THINKING,
@@ -322,7 +329,8 @@ def _has_control_tokens(tokenizer: Any, text: str) -> bool:
     return not control_tokens(tokenizer).isdisjoint(_encode_public(tokenizer, text))
 
 
-def _name(tokenizer: Any) -> str:
+def tokenizer_name(tokenizer: Any) -> str:
+    """Return the name of a tokenizer for messages."""
     return str(getattr(tokenizer, "name_or_path", "") or "unnamed")
 
 

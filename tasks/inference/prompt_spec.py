@@ -460,3 +460,8 @@ def text_before(separator: str, text: str) -> str | None:
     """
     before, line, _ = f"\n{text}".partition(f"\n{separator}\n")
     return before[1:] if line else None
+
+
+def escape_braces(text: str) -> str:
+    """Return a text whose braces are none of a template's."""
+    return text.replace("{", "{{").replace("}", "}}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from models_db.errors import EnvironmentProblem
+from models_db.values.untrusted_text import without_surrogates
 from tasks.common.files import (
     FileTable,
     FileUnfit,
@@ -74,7 +75,8 @@ def write_draft(
         DraftUnwritable: the folder exists already (each attempt has its own), or cannot be written.
     """
     refuse_internal(metrics, record)
-    labelled_texts = tuple(zip(map(_unicode, texts), labels or [None] * len(texts), strict=True))
+    # A character that UTF-8 cannot encode must not void a paid release.
+    labelled_texts = tuple(zip(map(without_surrogates, texts), labels or [None] * len(texts), strict=True))
     nodes = tuple(map(carried, insights))
     if record.kind == ReleaseKind.INSIGHTS:
         labelled_texts = tuple((node.topic.description, None) for node in nodes)
@@ -144,11 +146,6 @@ def read_metrics(data: bytes) -> list[MetricResult]:
         return [MetricResult.from_json(metric) for metric in stored["metrics"]]
     except ValueError as error:
         raise FileUnfit(EVALUATION, f"is unfit: {error}") from None
-
-
-def _unicode(text: str) -> str:
-    """Return `text` without characters that UTF-8 cannot encode: one of them must not void a paid release."""
-    return text.encode("utf-8", "replace").decode()
 
 
 MAKERS: Final[Mapping[str, Callable[[PublicContent], str]]] = {

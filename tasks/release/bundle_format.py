@@ -38,6 +38,7 @@ from pydantic import Field, ValidationError
 
 from models_db.errors import AlmonerError
 from models_db.values.canonical_json import Json, encode_canonical
+from models_db.values.untrusted_text import without_surrogates
 from tasks.common.files import FileUnfit, decode_json, open_regular_file, parse_object
 from tasks.common.published_values import Strict
 from tasks.planning.layout import BatchLayout
@@ -182,8 +183,8 @@ class InsightRow(Strict):
 
 def carried(insight: Insight) -> Insight:
     """Return `insight` without characters that UTF-8 cannot encode: one of them must not void a paid release."""
-    topic = Topic(_unicode(insight.topic.name), _unicode(insight.topic.description))
-    return replace(insight, topic=topic, keywords=tuple(map(_unicode, insight.keywords)))
+    topic = Topic(without_surrogates(insight.topic.name), without_surrogates(insight.topic.description))
+    return replace(insight, topic=topic, keywords=tuple(map(without_surrogates, insight.keywords)))
 
 
 def insight_row(insight: Insight) -> dict[str, Json]:
@@ -232,7 +233,3 @@ def read_insights(folder: Path, count: int | None = None) -> Iterator[Insight]:
     with open_regular_file(folder / TEXTS) as file:
         for number, stored in enumerate(islice(file, count), 1):
             yield insight_of(stored, number)
-
-
-def _unicode(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

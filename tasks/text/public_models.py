@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.errors import EnvironmentProblem
+from models_db.values.untrusted_text import without_surrogates
 
 Pieces: TypeAlias = tuple[NDArray[np.float32], NDArray[np.bool_]]
 """The word pieces of a text: rows float32 [t, d] of length 1, and which are its own, not marks around it, bool [t]."""
@@ -166,7 +167,7 @@ def _tagger_folder() -> Path:
 
 def _pieces_of_text(text: str) -> Iterator[str]:
     """Yield a text in pieces of bounded length, cut between words where it can be; nothing that is no text."""
-    rest = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
+    rest = without_surrogates(text)
     while rest.strip():
         end = _PIECE if len(rest) > _PIECE else len(rest)
         if end < len(rest):

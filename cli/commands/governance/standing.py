@@ -11,7 +11,7 @@ from cli.commands.governance.proposal import show_proposal as show_proposal
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails
 from cli.framework.result_types import PriceData
-from cli.framework.review_screen import ProposalData, as_data, proposal_table, waiting_sentence
+from cli.framework.review_screen import ProposalData, as_data, proposal_table, render_sections, waiting_sentence
 from cli.framework.tables import fact_list
 from flows.approvals import propose_change
 from flows.workspace.workspace import open_workspace
@@ -67,7 +67,6 @@ def propose_authorisation(
 
     Example: almoner standing propose request.yaml --runs 12 --until 2099-12-31 --reason "monthly report" --dry-run
     """
-    from cli.framework.review_screen import render_sections
     from flows.approvals.price_sections import price_sections
 
     written = read_fields(file, str(file), ReleaseRequest.model_fields)

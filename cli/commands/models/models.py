@@ -12,7 +12,7 @@ from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.progress import progress_bar
 from cli.framework.tables import fact_list, table
 from flows.workspace.endpoints import add_endpoint, endpoints_of, parse_endpoint, remove_endpoint
-from models_db.values.requests import model_to_json
+from models_db.values.requests import ReleaseRequest, model_to_json
 from models_db.values.untrusted_text import require_plain_name
 from tasks.common import progress
 from tasks.common.network import PREFIX
@@ -322,7 +322,6 @@ def _by_precision(sizes: Mapping[Precision, int]) -> dict[str, int]:
 
 def _row_sizes(request: Path) -> RowSizes:
     from flows.workspace.yaml_files import read_fields
-    from models_db.values.requests import ReleaseRequest
 
     parameters = read_fields(request, str(request), ReleaseRequest.model_fields).get("parameters")
     return RowSizes.of(parameters if isinstance(parameters, dict) else {})

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from cli.framework.command import CommandContext, CommandResult, command
 from cli.framework.options import PriceDetails, ReviewDetails
 from cli.framework.result_types import PriceData, SecrecyEndData, SecretFigure, secrecy_end_data
-from cli.framework.review_screen import ProposalData, as_data, waiting_sentence
+from cli.framework.review_screen import ProposalData, as_data, render_review, render_sections, waiting_sentence
 from cli.framework.tables import plain_text, table
 from flows.workspace.workspace import open_workspace
 from flows.workspace.yaml_files import read_fields
@@ -249,7 +249,6 @@ def _propose_result(
     *,
     details: bool = False,
 ) -> CommandResult[RequestPriced]:
-    from cli.framework.review_screen import render_sections
     from flows.approvals.price_sections import price_sections
     from flows.releases.propose import propose_release
 
@@ -308,7 +307,6 @@ def show_release(
     workspace = open_workspace(context.home)
     with workspace.database.read() as session:
         requests.find_request(session, request)  # before the libraries of the review are loaded
-    from cli.framework.review_screen import render_review
     from flows.approvals.decide import load_review
     from flows.approvals.propose_change import list_proposals
     from flows.governance.exposure import standing_figure

@@ -89,12 +89,8 @@ def ask_device(
     _passes(engine, _sizes(prompt, max_text_tokens, max_new_tokens, contrast, prefix))
 
 
-def _public(prompt: PromptPieces) -> PromptPieces:
-    return PromptPieces((), prompt.suffix[-1:])  # a session needs one; its output is not used
-
-
 def _sizes(prompt: PromptPieces, max_text_tokens: int, max_new_tokens: int, contrast: float, prefix: int) -> Sizes:
-    sizes = Sizes.of([_public(prompt)], [prompt], max_text_tokens, max_new_tokens, references=2 if contrast else 1)
+    sizes = Sizes.of([prompt.placeholder], [prompt], max_text_tokens, max_new_tokens, references=2 if contrast else 1)
     return replace(sizes, prefix=max(sizes.prefix, prefix))
 
 
@@ -133,7 +129,7 @@ class _Question:
         contrast: float = 0.0,
         prefix: int = 0,
     ) -> "_Question":
-        public = _public(prompt)
+        public = prompt.placeholder
         sizes = _sizes(prompt, max_text_tokens, grammar.max_new_tokens, contrast, prefix)
         passes = _passes(engine, sizes)
         without = reference_tokens(engine.model.tokenizer, NO_TEXT, max_text_tokens)

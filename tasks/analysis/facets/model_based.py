@@ -14,7 +14,7 @@ from tasks.analysis.facets.rule_based import no_facets, tidy_facets
 from tasks.common.progress import Progress
 from tasks.inference.engine.engine import Engine
 from tasks.inference.prompt_rendering import PromptPieces, private_prompt
-from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec, escape_braces
 from tasks.inference.structured_output.grammar_constraint import GrammarConstraint
 from tasks.values.results import Facets
 
@@ -106,7 +106,7 @@ def _wording(settings: FacetSettings) -> PromptSpec:
         f"Text: {example.text}\nFacets: {_noted(settings, example)}\n\n" for example in settings.examples
     )
     return PromptSpec(
-        "facets", system=SYSTEM, private=ASK.format(fields=_escape_braces(fields), examples=_escape_braces(examples))
+        "facets", system=SYSTEM, private=ASK.format(fields=escape_braces(fields), examples=escape_braces(examples))
     )
 
 
@@ -120,7 +120,3 @@ def _noted(settings: FacetSettings, example: FacetExample) -> str:
         for name, phrases in phrases_by_field.items()
     }
     return json.dumps(answer, ensure_ascii=False)
-
-
-def _escape_braces(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

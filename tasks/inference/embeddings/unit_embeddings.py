@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from models_db.values.untrusted_text import without_surrogates
 from tasks.common.faults import retry
 from tasks.common.progress import Progress
 from tasks.text.public_models import Embedder, Pieces
@@ -49,7 +50,7 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
     if elsewhere is not None:
         rows_from_there: Points = elsewhere(texts, progress)
         return rows_from_there
-    embed, readable = without_cache(embed), [_readable(text) for text in texts]
+    embed, readable = without_cache(embed), [without_surrogates(text) for text in texts]
     rows = np.concatenate([embed([""]), np.zeros((len(texts), _width(embed)), np.float32)])
     done = 0
     for some, points in _passes(embed, readable):
@@ -60,11 +61,6 @@ def points_of(embed: Embedder, texts: Sequence[str], progress: Progress = lambda
 
 def _width(embed: Embedder) -> int:
     return int(embed([]).shape[1])
-
-
-def _readable(text: str) -> str:
-    """Return the text without lone surrogates, which no tokenizer accepts."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _passes(embed: Any, texts: Sequence[str]) -> Iterator[tuple[list[int], Points]]:

@@ -84,7 +84,7 @@ class AnswerLikelihood:
         tokens = tuple(tuple(tokenizer(answer, add_special_tokens=False)["input_ids"]) for answer in answers)
         if not tokens or not all(tokens):
             raise ValueError("an answer has at least one token")
-        sizes = Sizes.of([_public(prompt)], [prompt], max_text_tokens, max(map(len, tokens)), references=1)
+        sizes = Sizes.of([prompt.placeholder], [prompt], max_text_tokens, max(map(len, tokens)), references=1)
         sizes.check_fits(engine.model)
         most = SessionSize(1, ROWS.get(engine.model.device.type, ROWS["cpu"]))
         passes = SessionOpening(engine.model, engine.isolation, sizes).find_size(most, lambda room: room).rows
@@ -147,7 +147,7 @@ class AnswerLikelihood:
         """Return for each row the scores of its answers, float64 [scored]; None if memory did not suffice."""
         session = Session(self.engine.model, self.engine.isolation, self.sizes, places, self.passes)
         for place, (number, _) in enumerate(wave):
-            session.enter(place, _public(self.prompt), self.prompt, [texts[number]])
+            session.enter(place, self.prompt.placeholder, self.prompt, [texts[number]])
         gains = [np.zeros(len(row.scored)) for _, row in wave]
         for step in range(self.sizes.max_new_tokens):
             try:
@@ -177,10 +177,6 @@ class AnswerLikelihood:
                 for number in row.scored
             ]
         )
-
-
-def _public(prompt: PromptPieces) -> PromptPieces:
-    return PromptPieces((), prompt.suffix[-1:])  # a session needs one; its output is not used
 
 
 def _by_row(logits: RowLogits) -> Iterator[NDArray[np.float32] | None]:

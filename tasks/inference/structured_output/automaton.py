@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.errors import UsageError
+from tasks.inference.prompt_rendering import tokenizer_name
 from tasks.inference.structured_output.json_schema import Schema, schema_too_large
 
 MOST_STATES = 30_000
@@ -242,13 +243,15 @@ def _spelling(tokenizer: Any) -> dict[int, bytes]:
     elif {"Replace", "ByteFallback"} <= parts <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
         spell = _sentencepiece
     else:
-        raise _tokenizer_not_supported(name_of(tokenizer), f"its decoder is {', '.join(sorted(parts)) or 'missing'}")
+        raise _tokenizer_not_supported(
+            tokenizer_name(tokenizer), f"its decoder is {', '.join(sorted(parts)) or 'missing'}"
+        )
     added = set(tokenizer.added_tokens_decoder) | set(tokenizer.all_special_ids)
     words: Mapping[str, int] = tokenizer.get_vocab()
     try:
         return {token: spell(word) for word, token in words.items() if token not in added}
     except KeyError as unknown:
-        raise _tokenizer_not_supported(name_of(tokenizer), f"a token contains {unknown.args[0]!r}") from None
+        raise _tokenizer_not_supported(tokenizer_name(tokenizer), f"a token contains {unknown.args[0]!r}") from None
 
 
 def _decoders(tokenizer: Any) -> Iterator[str]:
@@ -285,12 +288,7 @@ def _check(tokenizer: Any, spelt: Mapping[int, bytes]) -> None:
         tokens = tokenizer(probe, add_special_tokens=False)["input_ids"]
         joined = b"".join(spelt.get(token, b"?") for token in tokens).removeprefix(b" ")
         if joined != probe.encode() or tokenizer.decode(tokens, skip_special_tokens=True).strip() != probe:
-            raise _tokenizer_not_supported(name_of(tokenizer), "its tokens do not spell what it decodes them to")
-
-
-def name_of(tokenizer: Any) -> str:
-    """Return the name of a tokenizer for messages."""
-    return str(getattr(tokenizer, "name_or_path", "") or "unnamed")
+            raise _tokenizer_not_supported(tokenizer_name(tokenizer), "its tokens do not spell what it decodes them to")
 
 
 def end_token_missing(name: str) -> UsageError:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models_db.errors import UsageError
-from tasks.inference.structured_output.automaton import TokenTexts, end_token_missing, name_of
+from tasks.inference.prompt_rendering import tokenizer_name
+from tasks.inference.structured_output.automaton import TokenTexts, end_token_missing
 from tasks.inference.structured_output.form import Form, form_too_long
 
 FORBIDDEN = frozenset("[]{}<>")
@@ -118,7 +119,7 @@ def _behind(texts: TokenTexts, tokens: Sequence[int], anchor: bytes) -> list[int
 
 def form_not_writable(tokenizer: Any, reason: str) -> UsageError:
     """Return the error of a form whose texts the model's tokens cannot write."""
-    name = name_of(tokenizer)
+    name = tokenizer_name(tokenizer)
     return UsageError(
         f"The model {name!r} cannot write texts of this form: {reason}.",
         "Choose another model, or word the form in plain text.",
@@ -326,6 +327,6 @@ def _end(tokenizer: Any, stop_tokens: Sequence[int]) -> int:
         EndTokenMissing: none does.
     """
     if not stop_tokens:
-        raise end_token_missing(name_of(tokenizer))
+        raise end_token_missing(tokenizer_name(tokenizer))
     own = getattr(tokenizer, "eos_token_id", None)
     return next((token for token in stop_tokens if token == own), min(stop_tokens))

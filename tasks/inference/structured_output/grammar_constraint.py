@@ -32,7 +32,8 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from models_db.errors import UsageError
-from tasks.inference.structured_output.automaton import DEAD, NEVER, Automaton, TokenTexts, end_token_missing, name_of
+from tasks.inference.prompt_rendering import tokenizer_name
+from tasks.inference.structured_output.automaton import DEAD, NEVER, Automaton, TokenTexts, end_token_missing
 from tasks.inference.structured_output.form import FormParameters, form_of, require_one_grammar
 from tasks.inference.structured_output.form_constraint import FormConstraint
 from tasks.inference.structured_output.json_schema import RecordParameters, grammar_schema
@@ -85,7 +86,7 @@ class GrammarConstraint:
             TokenLimitTooSmall: the shortest text does not fit.
         """
         if not model.stop_tokens:
-            raise end_token_missing(name_of(model.tokenizer))
+            raise end_token_missing(tokenizer_name(model.tokenizer))
         self.automaton, self.max_new_tokens, self.stops = automaton, max_new_tokens, model.stop_tokens
         self._tokens = TokenTexts.of(model.tokenizer, model.vocabulary)
         self._draws, self._lost = max_new_tokens - lost, lost

@@ -32,7 +32,7 @@ from tasks.decoding.run_context import RunContext
 from tasks.inference.engine.engine import Engine
 from tasks.inference.engine.likelihood import AnswerLikelihood
 from tasks.inference.prompt_rendering import private_prompt
-from tasks.inference.prompt_spec import PromptSpec
+from tasks.inference.prompt_spec import PromptSpec, escape_braces
 from tasks.mechanisms.counts.set_histogram import SetHistogram
 from tasks.systems.insights.private_units import as_text
 from tasks.systems.question_histogram.questions import (
@@ -135,7 +135,7 @@ class ModelRule:
             ContextTooLong, RowsNotIsolated, NotEnoughMemory: nor can it read such texts here.
         """
         answers = [*(answer.name for answer in question.answers), NONE_OF_THESE]
-        asked = ASK.format(question=_plain(question.question), answers=_plain(", ".join(answers)))
+        asked = ASK.format(question=escape_braces(question.question), answers=escape_braces(", ".join(answers)))
         spec = PromptSpec("answers", system=SYSTEM, private=asked)
         likelihood = AnswerLikelihood.of(engine, private_prompt(engine.model.tokenizer, spec), answers, max_text_tokens)
         return cls(likelihood, likelihood([NO_TEXT])[0], progress)
@@ -145,11 +145,6 @@ class ModelRule:
         scores = self.likelihood(texts, self.progress) - self.without
         last = len(self.without) - 1
         return [last if np.isnan(own).any() else int(own.argmax()) for own in scores]
-
-
-def _plain(text: str) -> str:
-    """Return a text whose braces are none of a template's."""
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 class AnswerRule(Protocol):
