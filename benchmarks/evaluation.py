@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import tasks  # isort: skip  # noqa: F401 - before torch, because it settles how torch's threads wait
 from benchmarks.common.json_lines import DATA
 from tasks.evaluate import scorer
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.in_context.learner import ModelLearner
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.catalogue.devices import use_threads
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder

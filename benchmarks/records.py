@@ -35,8 +35,8 @@ from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.lexical import records
-from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load
 from tasks.inference.prompt_spec import PromptSpec

@@ -24,7 +24,7 @@ from tasks.corpus.partition import BatchSplit, PartitionScheme
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.decoding.journal import ResumeState, RunJournal
 from tasks.decoding.run_context import RunContext
-from tasks.evaluation.subject import Scorer
+from tasks.evaluation.evaluation_input import Scorer
 from tasks.mechanisms.core.rng import OS_RANDOM
 from tasks.prefect_task import private_task
 from tasks.pricing.quote import Quote

@@ -8,10 +8,10 @@ from typing import Any
 from tasks.common.faults import retry
 from tasks.common.progress import report
 from tasks.corpus.store import SHARDS, Corpus
+from tasks.evaluation.evaluation_input import EvaluationInput, ReleasedText, Scorer
 from tasks.evaluation.in_context.learner import ModelJudge, ModelLearner
 from tasks.evaluation.registry import Metric, evaluate, needs_embedder
 from tasks.evaluation.sharded_documents import ShardedDocuments
-from tasks.evaluation.subject import EvaluationInput, ReleasedText, Scorer
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tasks.inference.engine.language_model import LanguageModel

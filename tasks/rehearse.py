@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from models_db.errors import EnvironmentProblem
 from tasks.common.progress import report, tell
 from tasks.evaluate import embedder
-from tasks.evaluation.subject import Scorer
+from tasks.evaluation.evaluation_input import Scorer
 from tasks.prefect_task import private_task
 from tasks.rehearsal.measures import (
     FEWEST_MEASURED,

@@ -264,9 +264,9 @@ def test_seeded_generators_make_fiction_and_error_bars_only() -> None:
         "tasks/corpus/mock_records.py",
         "tasks/evaluation/charged.py",
         "tasks/evaluation/distributions.py",
+        "tasks/evaluation/evaluation_input.py",
         "tasks/evaluation/in_context/demonstrations.py",
         "tasks/evaluation/intervals.py",
-        "tasks/evaluation/subject.py",
         "tasks/rehearsal/measures.py",
     ]
 

@@ -21,10 +21,10 @@ GENERATED = {"CHANGELOG.md", "docs/errors.md", "docs/python-reference.md"}
 SHARED_OPTIONS = {"--home", "--json", "--json-schema", "--help"}
 
 CEILING = {
-    "statements of the product": 45016,
-    "modules of the product": 550,
+    "statements of the product": 45008,
+    "modules of the product": 551,
     "error classes": 93,
-    "statements of tests": 66292,
+    "statements of tests": 66293,
     "statements of benchmarks": 7203,
     "tables": 50,
     "commands": 87,

@@ -58,7 +58,7 @@ from tasks.corpus.store import Corpus
 from tasks.decoding.public_sampling import text_backend
 from tasks.decoding.run_context import NoEngine, RunContext
 from tasks.evaluation.algorithms import Classes, Softmax, fit_softmax
-from tasks.evaluation.subject import points
+from tasks.evaluation.evaluation_input import points
 from tasks.inference.backends.text_backend import Completion, Sampling, TextBackend
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder, points_of

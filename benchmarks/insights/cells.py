@@ -50,9 +50,9 @@ from tasks.analysis.facets.facet_settings import FacetSettings
 from tasks.analysis.keywords.build_public_set import build
 from tasks.analysis.keywords.parameters import KeywordSettings
 from tasks.decoding.structured_output import Writer
+from tasks.evaluation.evaluation_input import points
 from tasks.evaluation.in_context.learner import ModelJudge
 from tasks.evaluation.model_based import preference_trial, rating_trial
-from tasks.evaluation.subject import points
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.inference.engine.engine import Engine
 from tasks.inference.loading.load_model import load

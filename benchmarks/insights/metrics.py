@@ -20,9 +20,9 @@ from sklearn.cluster import AgglomerativeClustering
 
 from benchmarks.insights.topics import own_words, topics
 from tasks.attacks.membership_inference import Separation, separation
+from tasks.evaluation.evaluation_input import ReleaseAndCorpus, points
 from tasks.evaluation.neighbours import nearest
 from tasks.evaluation.overlap import heaviest, jaccard_similarity, present
-from tasks.evaluation.subject import ReleaseAndCorpus, points
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
 from tasks.text.public_models import Embedder, Points, Tagger
 

@@ -21,7 +21,7 @@ from benchmarks.insights.cells import OUT, cells_in
 from benchmarks.insights.data import SYNTHETIC
 from benchmarks.insights.metrics import compared, coverage, detected
 from benchmarks.insights.systems import INFINITY, LEVELS, KeepingPoints
-from tasks.evaluation.subject import points
+from tasks.evaluation.evaluation_input import points
 from tasks.inference.embeddings.encoder import load_embedder
 from tasks.text.public_models import load_tagger
 

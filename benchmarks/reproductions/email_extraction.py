@@ -32,7 +32,7 @@ from benchmarks.common.open_bench import KEY, open_bench
 from models_db.home import ProjectHome
 from models_db.values.requests import Prompt
 from tasks.accounting.zcdp import release_amount
-from tasks.attacks.identifiers import emails
+from tasks.attacks.extraction import emails
 from tasks.corpus.ingest import ingest
 from tasks.corpus.store import Corpus, open_corpus
 from tasks.inference.engine.engine import Engine

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.utility.texts import SEED
 from tasks.analysis.clustering.kmeans import k_means, nearest_centre, principal
 from tasks.evaluation.algorithms import frontier_area, plain_histogram
-from tasks.evaluation.subject import points
+from tasks.evaluation.evaluation_input import points
 from tasks.inference.embeddings.encoder import EMBEDDER, load_embedder
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 

@@ -6,7 +6,7 @@ template has no variables, so there is nothing else to set.
 
 Before each poll a worker looks at the flow runs of its pool that are not ended (`review_flow_runs`): it resumes those
 for which the ledger has a next step, begins those anew whose process died, and closes those that were cancelled. The
-worker of `almoner serve` also keeps its pool's schedules (`flows.orchestration.upkeep`).
+worker of `almoner serve` also keeps its pool's schedules (`flows.orchestration.reconciliation`).
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from flows.orchestration.deploy import (
     require_pool_name,
     require_server,
 )
+from flows.orchestration.reconciliation import ScheduleKeeper, review_flow_runs, sweep_request_of
 from flows.orchestration.release_flow import FLOWS
-from flows.orchestration.upkeep import ScheduleKeeper, review_flow_runs, sweep_request_of
 from flows.orchestration.worker_settings import WorkerSettings
 from flows.schedules.slots import DEFAULT_OPTIONS, RunOptions
 from flows.workspace.workspace import open_workspace

@@ -25,7 +25,7 @@ from tasks.common.network import is_external
 from tasks.corpus.store import open_corpus
 from tasks.decoding.journal import Journal, JournalUnfit, ResumeState
 from tasks.evaluate import scorer
-from tasks.evaluation.subject import Scorer
+from tasks.evaluation.evaluation_input import Scorer
 from tasks.inference.catalogue.model_check import Precision
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.loading.load_model import load

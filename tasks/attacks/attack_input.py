@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tasks.attacks.canaries import Canaries
-from tasks.evaluation.subject import Scorer
+from tasks.evaluation.evaluation_input import Scorer
 from tasks.text.public_models import Embedder, Tagger
 from tasks.values.results import Exposure
 

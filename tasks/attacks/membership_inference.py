@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 
 from models_db.errors import UsageError
 from tasks.auditing.epsilon_lower_bound import clopper_pearson_lower, clopper_pearson_upper
+from tasks.evaluation.evaluation_input import Scorer
 from tasks.evaluation.intervals import CONFIDENCE, Interval
-from tasks.evaluation.subject import Scorer
 from tasks.text.features import containment, joined
 from tasks.text.public_models import Embedder
 from tasks.text.words import words

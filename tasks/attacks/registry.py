@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.attacks.attack_input import AttackInput
+from tasks.attacks.attribute_inference import Person, infer
 from tasks.attacks.canaries import appearing, chance_of_guess, exposures
-from tasks.attacks.identifiers import NEAR, PATTERNS, Extracted, Person, extraction, find_copies, infer
+from tasks.attacks.extraction import NEAR, PATTERNS, Extracted, extraction, find_copies
 from tasks.attacks.membership_inference import (
     METHOD,
     SOURCE,

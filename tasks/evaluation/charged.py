@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models_db.errors import UsageError
+from tasks.evaluation.evaluation_input import EvaluationInput, figure
 from tasks.evaluation.intervals import CONFIDENCE, Interval
-from tasks.evaluation.subject import EvaluationInput, figure
 from tasks.text.words import words
 from tasks.values.results import MetricResult, MetricValue, rounded
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation import intervals
+from tasks.evaluation.evaluation_input import EvaluationInput, Scorer, figure, sample
 from tasks.evaluation.intervals import wilson
-from tasks.evaluation.subject import EvaluationInput, Scorer, figure, sample
 from tasks.values.results import MetricResult, MetricValue, rounded
 
 KNOWN = (

@@ -24,7 +24,7 @@ from tasks.evaluation.charged import (
     shares,
     texts_of,
 )
-from tasks.evaluation.subject import EvaluationInput, embedder_of, figure, points
+from tasks.evaluation.evaluation_input import EvaluationInput, embedder_of, figure, points
 from tasks.inference.embeddings.unit_embeddings import without_cache
 from tasks.text.public_models import Embedder, Points
 from tasks.values.results import MetricResult, MetricValue

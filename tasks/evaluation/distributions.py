@@ -19,8 +19,7 @@ from tasks.evaluation.algorithms import (
     plain_histogram,
     smoothed_histogram,
 )
-from tasks.evaluation.intervals import wilson
-from tasks.evaluation.subject import (
+from tasks.evaluation.evaluation_input import (
     MOST,
     READ,
     EvaluationInput,
@@ -31,6 +30,7 @@ from tasks.evaluation.subject import (
     sample,
     sides,
 )
+from tasks.evaluation.intervals import wilson
 from tasks.text.public_models import Points
 from tasks.values.results import MetricResult, MetricValue, rounded
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tasks.common.files import parse_object
 from tasks.evaluation import intervals
+from tasks.evaluation.evaluation_input import EvaluationInput, figure, sample
 from tasks.evaluation.intervals import Interval, wilson
-from tasks.evaluation.subject import EvaluationInput, figure, sample
 from tasks.text.doubts import has_placeholder
 from tasks.text.public_models import Entity, Tagger
 from tasks.text.words import plain_words, words

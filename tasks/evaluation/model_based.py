@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation import intervals
+from tasks.evaluation.evaluation_input import EvaluationInput, Judge, Scorer, halves, sample
 from tasks.evaluation.intervals import Interval, wilson
-from tasks.evaluation.subject import EvaluationInput, Judge, Scorer, halves, sample
 from tasks.values.results import MetricResult, MetricValue, rounded
 
 COMPARED = 500

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation import intervals
-from tasks.evaluation.intervals import wilson
-from tasks.evaluation.subject import (
+from tasks.evaluation.evaluation_input import (
     MOST,
     READ,
     EvaluationInput,
@@ -20,6 +19,7 @@ from tasks.evaluation.subject import (
     released_texts,
     sides,
 )
+from tasks.evaluation.intervals import wilson
 from tasks.text.public_models import Embedder, Pieces, Points
 from tasks.values.results import MetricResult, MetricValue, rounded
 

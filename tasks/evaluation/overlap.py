@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tasks.evaluation import intervals
 from tasks.evaluation.algorithms import CommonSubsequence, SuffixAutomaton
+from tasks.evaluation.evaluation_input import Documents, EvaluationInput, halves, sample
 from tasks.evaluation.intervals import Interval
-from tasks.evaluation.subject import Documents, EvaluationInput, halves, sample
 from tasks.text.features import Features, chunks, pairs, phrases, tokens, weighted_terms
 from tasks.text.words import words
 from tasks.values.results import MetricResult, MetricValue, rounded

@@ -16,8 +16,8 @@ from typing import Final
 from models_db.errors import Refused, UsageError
 from models_db.policies.policy import POLICY_PAGE, EffectiveRules, MetricBound
 from models_db.values.canonical_json import Json
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import METRICS, names
-from tasks.evaluation.subject import EvaluationInput
 from tasks.values.results import MetricResult, MetricValue
 
 Required = Mapping[str, Mapping[str, MetricBound]]

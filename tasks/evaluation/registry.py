@@ -14,12 +14,12 @@ from tasks.evaluation import coverage
 from tasks.evaluation.charged import Estimate, EstimateRequest
 from tasks.evaluation.contamination import contamination
 from tasks.evaluation.distributions import frechet, mauve, topics, train_on_synthetic
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.in_context.accuracy import in_context
 from tasks.evaluation.lexical import distinct, entities, length, length_gap, placeholder_leak, records
 from tasks.evaluation.model_based import judge, judge_preference, perplexity, perplexity_gap
 from tasks.evaluation.neighbours import bert_score, precision_recall, proximity, self_similarity
 from tasks.evaluation.overlap import jaccard, rouge, verbatim_overlap
-from tasks.evaluation.subject import EvaluationInput
 from tasks.values.results import Exposure, MetricResult
 
 Need: TypeAlias = Literal["model", "conversation", "embedder", "tagger"]

@@ -24,8 +24,8 @@ from tasks.common.faults import retry
 from tasks.corpus.keys import length_prefixed
 from tasks.decoding.run_context import RunContext, StepLost
 from tasks.evaluation.charged import EstimateRequest, NoisyHistogramEstimate, UnitText, counted
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import Metric
-from tasks.evaluation.subject import EvaluationInput
 from tasks.mechanisms.counts.noisy_count import calibrate_count
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.planning.shared_parameters import extended_of

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.algorithms import Classes, fit_softmax
 from tasks.evaluation.distributions import Labels, mauve_area, mauve_bins, quantised
+from tasks.evaluation.evaluation_input import Scorer, points
 from tasks.evaluation.intervals import CONFIDENCE, Picks
 from tasks.evaluation.model_based import NegativeLogLikelihood
 from tasks.evaluation.neighbours import NEAREST_DENSE, Distances, radii
-from tasks.evaluation.subject import Scorer, points
 from tasks.rehearsal.result import MetricName, MetricShare
 from tasks.text.public_models import Embedder, Points
 

@@ -24,8 +24,8 @@ from prefect.states import Cancelling, Crashed, Pending, Running, Suspended
 
 import flows.releases.next_step as next_step_module
 from flows.orchestration import deploy, release_flow
+from flows.orchestration.reconciliation import request_of, review_flow_runs
 from flows.orchestration.release_flow import EXECUTE_TAG, StepFailed, execute_release, publish_and_deliver, release
-from flows.orchestration.upkeep import request_of, review_flow_runs
 from flows.orchestration.worker import require_runnable, serve_pool
 from flows.orchestration.worker_settings import DESTINATION_VARIABLE
 from flows.releases.publish import publish_release

@@ -21,8 +21,8 @@ from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
+from flows.orchestration.reconciliation import RUN_QUEUE, ScheduleKeeper
 from flows.orchestration.release_flow import FLOWS, RunLost, StepFailed, decide_schedule
-from flows.orchestration.upkeep import RUN_QUEUE, ScheduleKeeper
 from flows.workspace.workspace import open_workspace
 from models_db.services.audit import chain
 from models_db.values.amounts import total_amount

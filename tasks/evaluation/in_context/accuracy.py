@@ -6,7 +6,7 @@ the same measurement for whatever labels a release has.
 
 from collections.abc import Sequence
 
-from tasks.evaluation.subject import EvaluationInput, Learner, Pair, figure, sample
+from tasks.evaluation.evaluation_input import EvaluationInput, Learner, Pair, figure, sample
 from tasks.values.results import MetricResult, MetricValue, rounded
 
 ITEMS = 60

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.common.progress import Progress
+from tasks.evaluation.evaluation_input import Pair
 from tasks.evaluation.in_context.demonstrations import Choice, Example, Task
 from tasks.evaluation.in_context.measure import InContextTest
 from tasks.evaluation.in_context.questions import label_scores, read_prompt
 from tasks.evaluation.in_context.result import InContextResult
-from tasks.evaluation.subject import Pair
 from tasks.inference.engine.language_model import LanguageModel
 from tasks.inference.prompt_rendering import private_prompt, reference_tokens
 from tasks.inference.prompt_spec import PromptSpec
@@ -24,7 +24,7 @@ _AT_ONCE = 16  # contents between two reports of progress
 
 @dataclass(frozen=True)
 class ModelJudge:
-    """A public model at work; a `Judge` of tasks/evaluation/subject.py.
+    """A public model at work; a `Judge` of tasks/evaluation/evaluation_input.py.
 
     Attributes:
         model: the model, with a chat template.
@@ -68,7 +68,7 @@ class ModelJudge:
 
 @dataclass(frozen=True)
 class ModelLearner:
-    """A model at work; a `Learner` of tasks/evaluation/subject.py.
+    """A model at work; a `Learner` of tasks/evaluation/evaluation_input.py.
 
     Attributes:
         progress: called with the number of prompts done and their total.

@@ -1,7 +1,7 @@
 """Metric of released texts: the share of their characters that are digits."""
 
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import Metric
-from tasks.evaluation.subject import EvaluationInput
 from tasks.values.results import MetricResult, rounded
 
 NAME = "laboratory.digits"

@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tasks.attacks.identifiers import Extracted, Person, infer
+from tasks.attacks.attribute_inference import Person, infer
+from tasks.attacks.extraction import Extracted
 from tests.support import shared_data
 from tests.unit.tasks.attacks.people import WordEmbedder, random_texts
 

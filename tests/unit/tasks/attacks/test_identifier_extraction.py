@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.attacks.identifiers import Extracted, emails, extraction, phones
+from tasks.attacks.extraction import Extracted, emails, extraction, phones
 from tests.support import shared_data
 
 

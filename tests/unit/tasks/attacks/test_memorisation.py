@@ -1,6 +1,6 @@
 """Replay: copies and near copies are found, and random text has none."""
 
-from tasks.attacks.identifiers import CopiedText, Extracted, find_copies
+from tasks.attacks.extraction import CopiedText, Extracted, find_copies
 from tasks.text.features import best_containments, containment, joined, shingles
 from tests.unit.tasks.attacks.people import random_texts
 

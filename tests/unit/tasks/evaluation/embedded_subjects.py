@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.evaluation.subject import EvaluationInput
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.subjects import Text
 

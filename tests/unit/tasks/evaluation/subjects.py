@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.evaluation.evaluation_input import Pair
 from tasks.evaluation.in_context.result import InContextResult, Run, Score
-from tasks.evaluation.subject import Pair
 from tasks.text.public_models import Entity
 
 

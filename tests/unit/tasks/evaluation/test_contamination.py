@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tasks.evaluation.contamination import BEGINNING, CONTINUATION, FRESH, KNOWN, contamination
-from tasks.evaluation.subject import EvaluationInput
+from tasks.evaluation.evaluation_input import EvaluationInput
 
 DOCUMENTS = [" ".join(f"d{number}w{word}" for word in range(60)) for number in range(20)]
 Score = Callable[[Sequence[str]], list[tuple[float, int]]]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tasks.evaluation.distributions import frechet, frechet_distance, number_of_topics, topics
+from tasks.evaluation.evaluation_input import MOST, sides
 from tasks.evaluation.neighbours import bert_score, bert_scores, precision_recall, proximity, self_similarity
-from tasks.evaluation.subject import MOST, sides
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tests.tiny_embedder import Letters
 from tests.unit.tasks.evaluation.embedded_subjects import THEMES, number, subject, themed

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.lexical import KINDS, entities
-from tasks.evaluation.subject import EvaluationInput
 from tasks.text.public_models import Entity
 from tests.unit.tasks.evaluation.subjects import Capitals, texts
 

@@ -9,8 +9,8 @@ from tasks.evaluation import charged
 from tasks.evaluation import coverage as dp_coverage
 from tasks.evaluation.algorithms import frontier_area
 from tasks.evaluation.charged import SHARE, EstimateRequest, NoisyHistogramEstimate, UnitText, counted, shares
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.embeddings.unit_embeddings import CachedEmbedder
 from tasks.values.results import MetricResult
 from tests.refusals import refusal

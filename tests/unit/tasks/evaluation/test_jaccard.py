@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tasks.evaluation import overlap as module
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.intervals import share_interval
 from tasks.evaluation.overlap import FIGURES, heaviest, jaccard, jaccard_similarity, present
-from tasks.evaluation.subject import EvaluationInput
 from tasks.text import features
 from tests.unit.tasks.evaluation.subjects import Capitals, texts
 

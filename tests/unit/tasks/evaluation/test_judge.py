@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.in_context.learner import SYSTEM, ModelJudge
 from tasks.evaluation.model_based import (
     JUDGE_PROBES,
@@ -20,7 +21,6 @@ from tasks.evaluation.model_based import (
     preferred,
     rated,
 )
-from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.loading.adopt import wrap_network
 from tests.tiny_model import tiny_network
 from tests.unit.tasks.evaluation.subjects import texts

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.lexical import LengthGap, length_gap
-from tasks.evaluation.subject import EvaluationInput
 from tests.unit.tasks.evaluation.subjects import texts
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from models_db.values.canonical_json import encode_canonical
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.lexical import distinct, length
 from tasks.evaluation.model_based import COMPARED, NegativeLogLikelihood, perplexity, perplexity_gap
 from tasks.evaluation.overlap import verbatim_overlap
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.evaluation.subject import EvaluationInput
 from tasks.text.words import words
 from tasks.values.results import MetricResult, rounded
 from tests.tiny_embedder import Letters

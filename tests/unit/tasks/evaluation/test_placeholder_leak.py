@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.lexical import placeholder_leak
-from tasks.evaluation.subject import EvaluationInput
 from tasks.text.doubts import has_placeholder
 from tests.unit.tasks.evaluation.subjects import texts
 

@@ -6,9 +6,9 @@ import pytest
 
 from models_db.policies.policy import EvaluationRules
 from models_db.values.requests import parse_model
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.policy_bounds import OutsideBounds, figures_of, missed, require_measurable
 from tasks.evaluation.registry import METRICS, names
-from tasks.evaluation.subject import EvaluationInput
 from tasks.values.results import MetricResult, MetricValue
 from tests.refusals import refusal
 from tests.tiny_embedder import Letters

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.lexical import records
-from tasks.evaluation.subject import EvaluationInput
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}
 VALID, PARSES = '{"year": 1974}', '{"year": "1974"}'

@@ -9,8 +9,8 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tasks.evaluation import overlap as module
 from tasks.evaluation.algorithms import CommonSubsequence
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.overlap import Closest, rouge, rouge_words
-from tasks.evaluation.subject import EvaluationInput
 from tests.unit.tasks.evaluation.subjects import texts
 
 TEXT = "the patient took five mg of it at noon and no allergies are known Caf\u00e9 x-ray 3.5"

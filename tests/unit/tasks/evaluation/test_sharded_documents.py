@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tasks.evaluation import sharded_documents
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.overlap import verbatim_overlap
 from tasks.evaluation.sharded_documents import ShardedDocuments
-from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.embeddings.parallel import WorkerEnvironment
 from tasks.workers.pool import Runner
 from tasks.workers.processes import ProcessRunner, ThreadRunner

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tasks.evaluation import subject
-from tasks.evaluation.subject import halves, sample
+from tasks.evaluation import evaluation_input
+from tasks.evaluation.evaluation_input import halves, sample
 
 
 def test_few_documents_are_all_taken_in_their_order():
@@ -26,7 +26,7 @@ def test_every_document_is_as_likely(monkeypatch):
     """12 documents, 4 taken, 3000 times: each 1000 +- 26; the first four would have 3000 without replacement."""
     starts = iter(range(3000))
     fresh = np.random.default_rng
-    monkeypatch.setattr(subject.np.random, "default_rng", lambda _: fresh(next(starts)))
+    monkeypatch.setattr(evaluation_input.np.random, "default_rng", lambda _: fresh(next(starts)))
     counts = Counter(document for _ in range(3000) for document in sample("abcdefghijkl", 4))
     assert all(count == pytest.approx(1000, abs=110) for count in counts.values())
 

@@ -13,8 +13,8 @@ from models_db.values.canonical_json import Json
 from tasks.accounting.zcdp import release_amount
 from tasks.corpus.store import Corpus
 from tasks.decoding.run_context import ReleaseSteps
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import METRICS
-from tasks.evaluation.subject import EvaluationInput
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.pricing.charged_metrics import Measuring
 from tests.refusals import refusal

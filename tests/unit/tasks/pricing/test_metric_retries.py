@@ -9,8 +9,8 @@ import pytest
 
 from tasks.common.faults import Wait, retry, waiting_with
 from tasks.corpus.store import Corpus
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import METRICS, Metric, evaluate
-from tasks.evaluation.subject import EvaluationInput
 from tasks.mechanisms.counts.noisy_histogram import NoisyHistogram
 from tasks.pricing.charged_metrics import Measuring
 from tasks.values.results import MetricResult

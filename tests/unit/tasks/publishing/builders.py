@@ -16,8 +16,8 @@ from models_db.values.events import PrivacyEvent
 from models_db.values.requests import Prompt, model_to_json
 from tasks.accounting.zcdp import release_amount, rho_of
 from tasks.common.files import FileTable
+from tasks.evaluation.evaluation_input import EvaluationInput
 from tasks.evaluation.registry import METRICS, evaluate
-from tasks.evaluation.subject import EvaluationInput
 from tasks.inference.prompt_spec import prompt_json
 from tasks.mechanisms.tokens import integer_table
 from tasks.pricing.quote import plan_json

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tasks.evaluation.evaluation_input import EvaluationInput, Pair
 from tasks.evaluation.in_context.accuracy import ITEMS, in_context
 from tasks.evaluation.in_context.learner import ModelLearner
 from tasks.evaluation.in_context.result import InContextResult, Run, Score
-from tasks.evaluation.subject import EvaluationInput, Pair
 from tests.tiny_model import tiny_model
 from tests.unit.tasks.evaluation.subjects import Text
 

@@ -1,4 +1,4 @@
-"""Upkeep of a work pool before each poll of its worker: its flow runs, and the schedules of a home's own pool.
+"""Reconciliation of a work pool with the ledger before each poll: flow runs, and schedules of a home's own pool.
 
 The ledger is the authority. Prefect's states say where to look; what is done to a run follows from the request's next
 step. Any number of workers may review the same runs: each change is a state that Prefect may refuse, and a run that is
